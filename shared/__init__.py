@@ -1,0 +1,1 @@
+"""What all parts of Headrace agree on."""

@@ -1,0 +1,1 @@
+"""Pure words of the domain: no input, no output."""
