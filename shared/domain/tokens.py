@@ -17,7 +17,7 @@ class Token:
     attempt: int
 
     def encode(self) -> str:
-        """Text for `biz_opaque_callback_data`: no personal data, far below Meta's 512 characters."""
+        """Text for `biz_opaque_callback_data`: no personal data, well below 512 characters."""
         return f"hr1:{self.installation}:{self.message_id}:{self.attempt}"
 
     @classmethod

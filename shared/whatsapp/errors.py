@@ -1,4 +1,4 @@
-"""Meta's error codes and what each means for the row, the number and the campaign: one table for all parts."""
+"""Meta's error codes and what each means for row, number and campaign: one table for all."""
 
 from dataclasses import dataclass
 from datetime import timedelta
