@@ -1,0 +1,1 @@
+"""The schema and the statements that more than one service needs."""
