@@ -1,0 +1,1 @@
+"""Logs without personal data."""

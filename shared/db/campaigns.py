@@ -1,0 +1,66 @@
+"""Moves of a campaign that both services make, each with its line in the event log."""
+
+from collections.abc import Collection
+from typing import Any
+
+from sqlalchemy import bindparam, text
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from shared.domain.campaigns import PauseReason
+
+_EVENT = text("""
+INSERT INTO campaign_events (campaign_id, kind, actor, details)
+VALUES (:campaign, :kind, :actor, :details)
+""").bindparams(bindparam("details", type_=JSONB))
+
+_REOPEN = text("""
+UPDATE campaigns SET state = 'running', ended_at = NULL
+WHERE id = ANY(CAST(:campaigns AS bigint[])) AND state = 'completed' RETURNING id
+""")
+
+_SHARE = text("""
+SELECT id FROM campaigns WHERE id = ANY(CAST(:campaigns AS bigint[])) ORDER BY id FOR SHARE
+""")
+
+_PAUSE = text("""
+UPDATE campaigns SET state = 'paused', pause_reason = :reason
+WHERE id = ANY(CAST(:campaigns AS bigint[])) AND state = 'running' RETURNING id
+""")
+
+
+async def add_event(
+    connection: AsyncConnection, campaign_id: int, kind: str, actor: str, **details: Any
+) -> None:
+    """Log who did what to a campaign, and why."""
+    values = {"campaign": campaign_id, "kind": kind, "actor": actor, "details": details}
+    await connection.execute(_EVENT, values)
+
+
+async def keep_running(
+    connection: AsyncConnection, campaign_ids: Collection[int], actor: str
+) -> None:
+    """Make sure that campaigns whose rows become pending again are not completed.
+
+    Call it in the transaction that requeues, before its rows are locked. The shared lock makes the
+    completer wait until the pending rows can be seen; a completed campaign runs again.
+    """
+    campaigns = sorted(set(campaign_ids))
+    await connection.execute(_SHARE, {"campaigns": campaigns})
+    for row in await connection.execute(_REOPEN, {"campaigns": campaigns}):
+        await add_event(connection, row.id, "reopened", actor)
+
+
+async def pause_campaigns(
+    connection: AsyncConnection,
+    campaign_ids: Collection[int],
+    reason: PauseReason,
+    actor: str,
+    **details: Any,
+) -> list[int]:
+    """Pause those of the campaigns that run; returns them."""
+    values = {"campaigns": sorted(set(campaign_ids)), "reason": reason}
+    paused = [row.id for row in await connection.execute(_PAUSE, values)]
+    for campaign_id in paused:
+        await add_event(connection, campaign_id, "paused", actor, reason=reason, **details)
+    return paused

@@ -1,0 +1,80 @@
+"""Settings from the environment; a bad one stops the start with one line that names it."""
+
+import os
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import AliasChoices, Field, SecretStr, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+_PREFIX = "HEADRACE_"
+_PROBLEMS = {"missing": "is missing", "too_short": "is empty"}
+
+
+class SettingsError(Exception):
+    """A missing or wrong setting, said in one line without its value."""
+
+
+class Settings(BaseSettings):
+    """What every service needs. Each service adds its own and has secrets of its own only."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=_PREFIX,
+        frozen=True,
+        extra="ignore",
+        populate_by_name=True,
+        hide_input_in_errors=True,
+    )
+
+    log_format: Literal["json", "console"] = "json"
+
+    @classmethod
+    def load(cls) -> Self:
+        """Read the environment. Raises `SettingsError` for the first setting that is wrong."""
+        from_files = _from_files(cls.model_fields)
+        try:
+            return cls(**from_files)
+        except ValidationError as error:
+            raise SettingsError(_line(cls.model_fields, error)) from None
+
+
+class DatabaseSettings(Settings):
+    """The settings of a service that works on Postgres."""
+
+    database_url: SecretStr = Field(validation_alias="DATABASE_URL", min_length=1)
+    pgbouncer: bool = False
+
+
+def variable(name: str, field: FieldInfo) -> str:
+    """Environment variable of a settings field."""
+    alias = field.validation_alias
+    if isinstance(alias, AliasChoices):
+        alias = str(alias.choices[0])
+    return alias if isinstance(alias, str) else f"{_PREFIX}{name.upper()}"
+
+
+def _from_files(fields: dict[str, FieldInfo]) -> dict[str, Any]:
+    """Values of the settings that are given as `NAME_FILE`."""
+    found = {}
+    for name, field in fields.items():
+        path = os.environ.get(f"{variable(name, field)}_FILE")
+        if path:
+            found[name] = read_secret(f"{variable(name, field)}_FILE", path)
+    return found
+
+
+def read_secret(name: str, path: str) -> str:
+    """Text of a secret's file without the line end."""
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{name}: cannot read the file ({type(error).__name__})") from None
+
+
+def _line(fields: dict[str, FieldInfo], error: ValidationError) -> str:
+    first = error.errors(include_input=False, include_url=False)[0]
+    place = str(first["loc"][0]) if first["loc"] else ""
+    name = variable(place, fields[place]) if place in fields else place
+    problem = _PROBLEMS.get(first["type"], first["msg"])
+    return f"{name}: {problem} (set it in the environment, or as {name}_FILE)"

@@ -1,0 +1,87 @@
+"""What both services show beside their own routes: health, metrics and errors as problem+json."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from prometheus_fastapi_instrumentator import Instrumentator
+from starlette.exceptions import HTTPException
+
+#: Says what is not ready, or None.
+Check = Callable[[], Awaitable[str | None]]
+
+
+class Problem(Exception):  # noqa: N818  # the word of RFC 9457, which callers see
+    """An answer of RFC 9457: `detail` says what to do, `errors` names fields or rows."""
+
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        *,
+        errors: Sequence[dict[str, Any]] = (),
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.errors = list(errors)
+        self.headers = headers
+
+
+def problem_response(problem: Problem) -> JSONResponse:
+    """Render a problem as `application/problem+json`."""
+    body = {
+        "type": "about:blank",
+        "title": HTTPStatus(problem.status).phrase,
+        "status": problem.status,
+        "detail": problem.detail,
+        "errors": problem.errors,
+    }
+    return JSONResponse(
+        body, problem.status, problem.headers, media_type="application/problem+json"
+    )
+
+
+def install_web(app: FastAPI, ready: Check) -> None:
+    """Add `/healthz`, `/readyz`, `/metrics` and the problem+json answers to an app."""
+
+    @app.get("/healthz", include_in_schema=False)
+    async def healthz() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @app.get("/readyz", include_in_schema=False)
+    async def readyz() -> Response:
+        missing = await ready()
+        if missing is None:
+            return JSONResponse({"status": "ready"})
+        return problem_response(Problem(503, missing))
+
+    # Route templates, never paths: a path may hold a phone number.
+    Instrumentator(should_ignore_untemplated=True, excluded_handlers=["/metrics"]).instrument(
+        app
+    ).expose(app, include_in_schema=False)
+    _install_problems(app)
+
+
+def _install_problems(app: FastAPI) -> None:
+    @app.exception_handler(Problem)
+    async def answer_problem(_: Request, problem: Problem) -> Response:
+        return problem_response(problem)
+
+    @app.exception_handler(HTTPException)
+    async def answer_http(_: Request, error: HTTPException) -> Response:
+        headers = dict(error.headers) if error.headers else None
+        return problem_response(Problem(error.status_code, str(error.detail), headers=headers))
+
+    @app.exception_handler(RequestValidationError)
+    async def answer_invalid(_: Request, error: RequestValidationError) -> Response:
+        # Only the place and the rule: the input may be personal data.
+        errors = [
+            {"field": ".".join(str(part) for part in item["loc"]), "message": item["msg"]}
+            for item in error.errors()
+        ]
+        return problem_response(Problem(422, "the request is not valid", errors=errors))
