@@ -4,16 +4,17 @@ import asyncio
 import itertools
 import os
 import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from pathlib import Path
 
 import asyncpg
 import pytest
 from redis.asyncio import Redis
+from running import Processes
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.cli.embedded import EmbeddedServers
-from services.cli.processes import ServiceProcess, start_service
+from services.cli.processes import ServiceProcess
 from shared.db.engine import create_engine
 from shared.db.migrations import upgrade
 from shared.db.tables import metadata
@@ -129,24 +130,6 @@ def free_port() -> Callable[[], int]:
             return int(probe.getsockname()[1])
 
     return find
-
-
-class Processes:
-    """Starts services for one test; `stop` and `kill` are on what `start` returns."""
-
-    def __init__(self, folder: Path, started: list[ServiceProcess]) -> None:
-        self._folder = folder
-        self._started = started
-
-    async def start(
-        self, name: str, app: str, env: Mapping[str, str], port: int = 0, *, ready: bool = True
-    ) -> ServiceProcess:
-        log = self._folder / f"{len(self._started)}-{name}.log"
-        process = start_service(name, app, env, log, port)
-        self._started.append(process)
-        if ready:
-            await asyncio.to_thread(process.wait_ready)
-        return process
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from typing import NoReturn
 PR_SET_PDEATHSIG = 1
 # Linux tells the program by a signal; elsewhere a watcher waits for the end of a pipe.
 KERNEL, PIPE = "kernel", "pipe"
+MODE = KERNEL if sys.platform == "linux" else PIPE
 # Longer than a fast shutdown of Postgres with a full cache takes.
 ORPHAN_GRACE = 15.0
 
@@ -39,7 +40,6 @@ class Program:
     cwd: Path | None = None
     user: str | None = None
     keep_fds: tuple[int, ...] = ()
-    mode: str = KERNEL if sys.platform == "linux" else PIPE
 
 
 class Child:
@@ -86,7 +86,7 @@ def start(program: Program) -> Child:
             _command(program),
             cwd=program.cwd,
             env=dict(program.env),
-            stdin=subprocess.PIPE if program.mode == PIPE else subprocess.DEVNULL,
+            stdin=subprocess.PIPE if MODE == PIPE else subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             start_new_session=True,
@@ -101,7 +101,7 @@ def _for_us_alone(path: str, flags: int) -> int:
 
 
 def _command(program: Program) -> list[str | Path]:
-    mode = [program.mode, str(int(program.orphan_signal)), str(os.getpid()), program.user or ""]
+    mode = [MODE, str(int(program.orphan_signal)), str(os.getpid()), program.user or ""]
     # -I and -S: only the standard library, and a third of the start-up time.
     return [sys.executable, "-I", "-S", __file__, *mode, *program.argv]
 
