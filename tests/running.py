@@ -1,0 +1,25 @@
+"""Services as processes of their own, started by a test (the fixture `processes`)."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+from services.cli.processes import ServiceProcess, start_service
+
+
+class Processes:
+    """Starts services for one test; `stop` and `kill` are on what `start` returns."""
+
+    def __init__(self, folder: Path, started: list[ServiceProcess]) -> None:
+        self._folder = folder
+        self._started = started
+
+    async def start(
+        self, name: str, app: str, env: Mapping[str, str], port: int = 0, *, ready: bool = True
+    ) -> ServiceProcess:
+        log = self._folder / f"{len(self._started)}-{name}.log"
+        process = start_service(name, app, env, log, port)
+        self._started.append(process)
+        if ready:
+            await asyncio.to_thread(process.wait_ready)
+        return process
