@@ -1,0 +1,96 @@
+"""The sender's settings; its secrets have no default."""
+
+import os
+import re
+from enum import StrEnum
+from typing import Annotated, Any, Self
+
+from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic_settings import NoDecode
+
+from shared.settings import DatabaseSettings, SettingsError, read_secret
+
+_TOKEN = "HEADRACE_ACCESS_TOKEN"  # noqa: S105  # the name of a variable
+#: A number's token name: a part of a variable's name, and never mistaken for a `_FILE`.
+TOKEN_NAME = re.compile(r"(?!.*_FILE$)[A-Z][A-Z0-9_]{0,63}", re.IGNORECASE | re.ASCII)
+
+
+class Role(StrEnum):
+    """What a sender process runs."""
+
+    API = "api"
+    WORKER = "worker"
+    ORCHESTRATOR = "orchestrator"
+
+
+class SenderSettings(DatabaseSettings):
+    """Where Postgres, Redis and Meta are, and what this process does."""
+
+    redis_url: SecretStr = Field(validation_alias="REDIS_URL", min_length=1)
+    graph_url: str = "https://graph.facebook.com"
+    graph_version: str = Field("v25.0", pattern=r"^v[0-9]+\.[0-9]+$")
+    access_token: SecretStr = Field(min_length=1)
+    admin_key: SecretStr
+    roles: Annotated[frozenset[Role], NoDecode] = frozenset(Role)
+    # A claim older than half the lease is not sent, so a lease outlives the slowest send.
+    lease_s: float = Field(90, gt=0)
+    connect_timeout_s: float = Field(5, gt=0)
+    read_timeout_s: float = Field(30, gt=0)
+    #: Most messages of one number in flight in one process.
+    concurrency: int = Field(512, ge=1, le=4096)
+
+    @field_validator("graph_url")
+    @classmethod
+    def _plain_url(cls, value: str) -> str:
+        if not value.startswith(("https://", "http://")):
+            raise ValueError("must begin with https:// (or http://, for a simulator)")
+        return value.rstrip("/")
+
+    @field_validator("admin_key")
+    @classmethod
+    def _long_enough(cls, value: SecretStr) -> SecretStr:
+        if len(value.get_secret_value()) < 16:
+            raise ValueError("must have at least 16 characters")
+        return value
+
+    @field_validator("roles", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        names = [name.strip() for name in value.split(",") if name.strip()]
+        known = ", ".join(Role)
+        if not names:
+            raise ValueError(f"is empty; it takes {known}")
+        for name in names:
+            if name not in set(Role):
+                raise ValueError(f"no role is called {name!r}; it takes {known}")
+        return names
+
+    @model_validator(mode="after")
+    def _lease_outlives_a_send(self) -> Self:
+        if self.lease_s / 2 < self.connect_timeout_s + self.read_timeout_s:
+            raise ValueError(
+                "HEADRACE_LEASE_S must be at least twice HEADRACE_CONNECT_TIMEOUT_S plus"
+                " HEADRACE_READ_TIMEOUT_S, or a message in flight may be taken for lost"
+            )
+        return self
+
+    @property
+    def least_unknown_window_s(self) -> int:
+        """Sooner than this an unknown message may still be on the wire."""
+        return int(self.lease_s + self.read_timeout_s + 60)
+
+    def token_for(self, name: str | None) -> str:
+        """The access token of a number; `name` stands for `HEADRACE_ACCESS_TOKEN_<NAME>`.
+
+        Raises `SettingsError` that names the variable, never its value.
+        """
+        if name is None:
+            return self.access_token.get_secret_value()
+        variable = f"{_TOKEN}_{name.upper()}"
+        path = os.environ.get(f"{variable}_FILE")
+        token = read_secret(f"{variable}_FILE", path) if path else os.environ.get(variable)
+        if not token:
+            raise SettingsError(f"{variable}: is missing (set it in the environment, or as a file)")
+        return token
