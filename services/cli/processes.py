@@ -102,10 +102,13 @@ def start_service(
 
 def _bind(name: str, port: int) -> socket.socket:
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    # A service that is started again on its port must not wait for its old connections to fade.
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # Only a wished port may be one that fading connections still use: without a wish the kernel
+    # could pick what another start has bound a moment ago.
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, port != 0)
     try:
         listener.bind(("127.0.0.1", port))
+        # For the next start on this port: its connections inherit it.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     except OSError as error:
         listener.close()
         message = f"{name} cannot have port {port}: {error.strerror}"
