@@ -1,12 +1,21 @@
 """A server on blocking sockets that breaks off wherever a test wants, and counts what it got."""
 
+import asyncio
 import socket
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
+
+import pytest
+import uvloop
+
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "asyncio": asyncio.new_event_loop,
+    "uvloop": uvloop.new_event_loop,
+}
 
 BOUND = 5.0
 OK_BODY = b'{"messages":[{"id":"wamid.X"}]}'
@@ -154,3 +163,14 @@ class Server:
         with suppress(GoneError):
             act(peer)
         peer.close()
+
+
+def on_both_loops(test: Callable[[], Coroutine[None, None, None]]) -> Callable[[str], None]:
+    """uvloop writes, closes and fails differently, and is what runs in production."""
+
+    @pytest.mark.parametrize("loop", LOOPS)
+    def run(loop: str) -> None:
+        with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+            runner.run(test())
+
+    return run

@@ -2,17 +2,14 @@
 
 import asyncio
 import gzip
-from collections.abc import Callable
 
 import pytest
-import uvloop
-from raw_server import OK, OK_BODY, Act, Peer, Server, answer
+from raw_server import LOOPS, OK, OK_BODY, Act, Peer, Server, answer
 
-from services.sender.pipeline.reply import Lost, Reason, Replied, Reply
+from services.sender.pipeline.reply import Lost, NotSent, Reason, Replied, Reply
 from services.sender.pipeline.send import Outlet
 from services.sender.pipeline.transport import AiohttpTransport
 
-LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 TIMEOUT = 0.2
 WARM, BODY = b'{"to":"warm"}', b'{"to":"' + b"x" * 600 + b'"}'
 HTML = b"<html>Bad Gateway</html>"
@@ -135,10 +132,9 @@ def run(loop: str, act: Act, connection: str) -> tuple[Reply, Server]:
         act(peer)
 
     reused = connection == "reused"
-    factory: Callable[[], asyncio.AbstractEventLoop] = LOOPS[loop]
     with (
         Server(second if reused else act) as server,
-        asyncio.Runner(loop_factory=factory) as runner,
+        asyncio.Runner(loop_factory=LOOPS[loop]) as runner,
     ):
         result = runner.run(exchange(server.url, reused=reused))
     return result, server
@@ -155,6 +151,25 @@ def test_a_broken_exchange_is_lost_and_not_repeated(row: str, loop: str, connect
     assert reason in {None, result.reason}
     assert len(server.peers) == 1
     assert server.count(BODY) == (0 if act is read_some_then_reset else 1)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_connection_closed_before_it_was_read_is_lost(loop: str) -> None:
+    """The request may be in the kernel of a server that reads it all the same: nobody can tell."""
+    result, server = run(loop, Peer.close, "fresh")
+
+    assert isinstance(result, Lost)
+    assert len(server.peers) == 1
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_connection_reset_at_once_is_not_sent_only_while_connecting(loop: str) -> None:
+    """Which of the two is a race of kernels; in neither is it sent again."""
+    result, server = run(loop, Peer.reset, "fresh")
+
+    assert result in {NotSent(Reason.CONNECT), Lost(Reason.RESET), Lost(Reason.DISCONNECTED)}
+    assert len(server.peers) == 1
+    assert server.received == b""
 
 
 @pytest.mark.parametrize("connection", ["fresh", "reused"])

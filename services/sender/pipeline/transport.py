@@ -218,7 +218,7 @@ def _before(error: Exception) -> httpx.TransportError:
             return httpx.ConnectError(Reason.TLS)
         case aiohttp.ClientConnectorError(os_error=ConnectionRefusedError()):
             return httpx.ConnectError(Reason.REFUSED)
-        case aiohttp.InvalidURL():
+        case aiohttp.InvalidURL() | aiohttp.NonHttpUrlClientError():
             return httpx.ConnectError(Reason.BAD_REQUEST)
         case _:
             return httpx.ConnectError(Reason.CONNECT)
