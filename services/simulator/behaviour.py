@@ -1,0 +1,110 @@
+"""What one send gets: refused, accepted, or a reply that tells nothing."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from services.simulator.dice import Dice, Die
+from services.simulator.limits import LastSecond, Pairs, in_episode
+from services.simulator.scenario import (
+    AmbiguousShare,
+    FailedShare,
+    RecipientShare,
+    Scenario,
+)
+
+_THROTTLED = 130429
+_PAIR = 131056
+
+_Share = TypeVar("_Share", bound=RecipientShare)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """An error of Meta's; nothing was accepted."""
+
+    code: int
+
+
+@dataclass(frozen=True, slots=True)
+class Clear:
+    """Accepted and answered with its id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ambiguous:
+    """Answered in a way that tells nothing. `withheld`: no status will ever come."""
+
+    rule: AmbiguousShare
+    withheld: bool
+
+
+Verdict = Refused | Clear | Ambiguous
+
+
+class Behaviour:
+    """Judges sends by one scenario; holds the state of its limits.
+
+    Shares are of recipients, by a hash of the number: a retry after any delay, in any order, meets
+    the same fate until the recipient's bound is used up.
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+        self._pairs = Pairs(scenario.pair_limit) if scenario.pair_limit else None
+        self._first_at: dict[str, float] = {}
+        self._passed: dict[str, LastSecond] = {}
+        self._met: Counter[tuple[Die, int, str]] = Counter()
+
+    def judge(self, number: str, to: str, now: float) -> Verdict:
+        """Decide in Meta's order: the number's limits, the pair's, then the message itself."""
+        if self._throttles(number, now):
+            return Refused(_THROTTLED)
+        if self._pairs and not self._pairs.admit(number, to, now):
+            return Refused(_PAIR)
+        dice = Dice(self._scenario.seed, to)
+        error = self._pick(dice, Die.ERROR, self._scenario.errors, to)
+        if error:
+            return Refused(error.code)
+        rule = self._pick(dice, Die.AMBIGUOUS, self._scenario.ambiguous, to)
+        if rule is None:
+            return Clear()
+        withheld = not rule.accepted or dice.hits(Die.WITHHOLD, rule.withhold)
+        return Ambiguous(rule, withheld)
+
+    def failure(self, to: str) -> FailedShare | None:
+        """How an accepted message to this recipient fails later, if it does."""
+        failed = self._scenario.webhooks.failed
+        if not failed:
+            return None
+        return self._pick(Dice(self._scenario.seed, to), Die.FAILED, failed, to)
+
+    def _throttles(self, number: str, now: float) -> bool:
+        first_at = self._first_at.setdefault(number, now)
+        if in_episode(self._scenario.throttle_episodes, now - first_at):
+            return True
+        limit = self._scenario.throughput
+        if limit is None:
+            return False
+        passed = self._passed.setdefault(number, LastSecond())
+        if passed.count(now) >= limit:
+            return True
+        passed.add(now)
+        return False
+
+    def _pick(self, dice: Dice, die: Die, shares: Sequence[_Share], to: str) -> _Share | None:
+        """The one of several disjoint shares that the recipient is in, while its bound lasts."""
+        upto = 0.0
+        for place, share in enumerate(shares):
+            upto += share.share
+            if dice.hits(die, upto):
+                return share if self._may_meet(die, place, share, to) else None
+        return None
+
+    def _may_meet(self, die: Die, place: int, share: RecipientShare, to: str) -> bool:
+        if share.times_per_recipient is None:
+            return True
+        key = (die, place, to)
+        self._met[key] += 1
+        return self._met[key] <= share.times_per_recipient
