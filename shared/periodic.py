@@ -18,13 +18,15 @@ RUNS: Final = Counter("headrace_loop_runs", "Steps of a background loop", ["loop
 Step = Callable[[], Awaitable[bool]]
 
 
-async def every(seconds: float, step: Step, *, name: str) -> None:
-    """Run `step` every `seconds` (±20 %, so that replicas spread) until cancelled.
+async def every(
+    seconds: float, step: Step, *, name: str, stop: asyncio.Event | None = None
+) -> None:
+    """Run `step` every `seconds` (±20 %, so that replicas spread) until stopped or cancelled.
 
     A step that says there is more runs again at once. A step that raises is logged, and the loop
     goes on after its usual time: the state is in rows, so nothing depends on this one run.
     """
-    while True:
+    while stop is None or not stop.is_set():
         if not await _run(step, name):
             await asyncio.sleep(seconds * random.uniform(0.8, 1.2))
 

@@ -4,7 +4,6 @@ Revision ID: 0001
 Revises:
 """
 
-import os
 import secrets
 
 from alembic import op
@@ -329,9 +328,8 @@ def upgrade() -> None:
 
 
 def _make_installation() -> None:
-    installation = os.environ.get("HEADRACE_INSTALLATION") or secrets.token_hex(16)
     statement = text("INSERT INTO installation (id) VALUES (:id)")
-    op.get_bind().execute(statement, {"id": installation})
+    op.get_bind().execute(statement, {"id": secrets.token_hex(16)})
 
 
 def downgrade() -> None:

@@ -74,7 +74,7 @@ _TABLE = (
     MetaError(130472, 400, "Recipient is part of an experiment", _F),
     MetaError(130497, 403, "Business may not message this country", _F),
     MetaError(130501, 400, "Message type not supported", _T, _CAMPAIGN),
-    MetaError(131000, 500, "Something went wrong", _R, later=timedelta(seconds=1)),
+    MetaError(131000, 500, "Something went wrong", _R),
     MetaError(131005, 403, "Access denied", _T, _TOKEN),
     MetaError(131008, 400, "Required parameter is missing", _F),
     MetaError(131009, 400, "Parameter value is not valid", _F),

@@ -95,4 +95,7 @@ def _first(messages: Any) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
+    """Text that Postgres can hold: JSON may smuggle in NUL and half surrogates."""
+    if not isinstance(value, str):
+        return None
+    return value.replace("\0", "").encode(errors="replace").decode() or None

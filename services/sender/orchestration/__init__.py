@@ -1,0 +1,1 @@
+"""What keeps campaigns moving: each file one idempotent step, run every few seconds anywhere."""

@@ -73,13 +73,21 @@ class Outlet:
     def _request(
         self, url: httpx.URL, body: bytes, access_token: str, exchange: Exchange
     ) -> httpx.Request:
-        headers = {
-            b"Authorization": b"Bearer " + access_token.encode(),
-            b"Content-Type": b"application/json",
-            b"User-Agent": _AGENT,
-        }
-        extensions = {"timeout": self._timeouts, "exchange": exchange}
-        return httpx.Request("POST", url, headers=headers, content=body, extensions=extensions)
+        headers = [
+            (b"Host", url.netloc),
+            (b"Authorization", b"Bearer " + access_token.encode()),
+            (b"User-Agent", _AGENT),
+            (b"Content-Type", b"application/json"),
+            (b"Content-Length", b"%d" % len(body)),
+        ]
+        return httpx.Request(
+            "POST",
+            url,
+            headers=headers,
+            # Not `content`: httpx would look for the headers it should add, at five times the cost.
+            stream=httpx.ByteStream(body),
+            extensions={"timeout": self._timeouts, "exchange": exchange},
+        )
 
     def _url(self, phone_number_id: str, endpoint: str) -> httpx.URL:
         """Parsed once per number and endpoint: parsing costs more than the rest of the request."""

@@ -11,8 +11,6 @@ import asyncio
 import re
 import select
 import weakref
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
@@ -134,33 +132,32 @@ class AiohttpTransport(httpx.AsyncBaseTransport):
         timeouts = request.extensions.get("timeout", {})
         body = await request.aread()
         _refuse_unfit_headers(request)
-        async with self._slot(timeouts.get("pool", CONNECT_TIMEOUT)):
-            try:
-                async with asyncio.timeout(None) as deadline:
-                    read_timeout = timeouts.get("read", READ_TIMEOUT)
-                    _STAGE.set(_Stage(exchange, deadline, read_timeout))
-                    return await self._send(request, body, timeouts.get("connect", CONNECT_TIMEOUT))
-            except httpx.TransportError:
-                raise
-            # Whatever it is, the stage decides what it means; the cause stays on the error.
-            except Exception as error:
-                raise (_after if exchange.handed_over else _before)(error) from error
+        await self._take_place(timeouts.get("pool", CONNECT_TIMEOUT))
+        try:
+            async with asyncio.timeout(None) as deadline:
+                _STAGE.set(_Stage(exchange, deadline, timeouts.get("read", READ_TIMEOUT)))
+                return await self._send(request, body, timeouts.get("connect", CONNECT_TIMEOUT))
+        except httpx.TransportError:
+            raise
+        # Whatever it is, the stage decides what it means; the cause stays on the error.
+        except Exception as error:
+            raise (_after if exchange.handed_over else _before)(error) from error
+        finally:
+            self._free.release()
 
     @override
     async def aclose(self) -> None:
         await self._session.close()
 
-    @asynccontextmanager
-    async def _slot(self, pool_timeout: float | None) -> AsyncIterator[None]:
+    async def _take_place(self, pool_timeout: float | None) -> None:
+        if not self._free.locked():
+            await self._free.acquire()
+            return
         try:
             async with asyncio.timeout(pool_timeout):
                 await self._free.acquire()
         except TimeoutError as error:
             raise httpx.PoolTimeout(Reason.POOL_TIMEOUT) from error
-        try:
-            yield
-        finally:
-            self._free.release()
 
     async def _send(
         self, request: httpx.Request, body: bytes, connect_timeout: float | None
@@ -174,10 +171,10 @@ class AiohttpTransport(httpx.AsyncBaseTransport):
             timeout=aiohttp.ClientTimeout(total=None, connect=connect_timeout),
         )
         try:
-            content = await _read(response)
-        finally:
+            return _as_httpx(response, await _read(response))
+        except BaseException:
             response.close()
-        return _as_httpx(response, content)
+            raise
 
 
 def _refuse_unfit_headers(request: httpx.Request) -> None:

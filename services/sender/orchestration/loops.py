@@ -1,0 +1,32 @@
+"""The orchestrator's loops, how often each runs, and when it goes on at once."""
+
+from collections.abc import Awaitable, Callable
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from services.sender.orchestration.canceller import empty_cancelled
+from services.sender.orchestration.completer import complete
+from services.sender.orchestration.folder import fold_once
+from services.sender.orchestration.reclaimer import reclaim
+from services.sender.orchestration.reconciler import reconcile
+from shared.periodic import Step
+
+
+def loops(engine: AsyncEngine, lease_s: float) -> dict[str, tuple[float, Step]]:
+    """Name, seconds between two runs, and step of each loop."""
+    return {
+        "reclaimer": (5, _until_none(lambda: reclaim(engine, lease_s))),
+        "reconciler": (5, _until_none(lambda: reconcile(engine))),
+        "completer": (2, _until_none(lambda: complete(engine))),
+        "canceller": (1, _until_none(lambda: empty_cancelled(engine))),
+        "counters": (1, lambda: fold_once(engine)),
+    }
+
+
+def _until_none(count: Callable[[], Awaitable[int]]) -> Step:
+    """A step that goes on at once as long as it finds rows."""
+
+    async def step() -> bool:
+        return await count() > 0
+
+    return step

@@ -1,0 +1,93 @@
+-- One business number's bucket: two clocks, the pace that Meta leaves, short pauses.
+-- All times are Redis' own, in seconds. A slot is a time at which one message may leave; a clock
+-- is the next free slot. The form is GCRA: nothing is stored but the clocks.
+--
+-- KEYS[1]  hash: campaign, live (clocks), factor, factor_at, cut_at, paused_until
+-- ARGV     operation, then its numbers; answers are text, since Lua numbers are cut to integers
+
+local SPREAD = 1.01        -- spacing is 1.01/rate, so that no closed second holds more than rate
+local HORIZON = 0.075      -- campaigns may book while their clock is at most this far ahead
+local LIVE_AHEAD = 0.040   -- beyond this a live message takes the campaigns' next slot
+local LEAD = 0.010         -- an idle clock starts a little ahead: a slot in the past is void
+local CUT, CLIMB = 0.85, 0.005
+local LEAST = 0.01         -- the pace never falls below a hundredth of the configured rate
+local PAUSE = 1.0
+local KEEP = 3600
+
+local key = KEYS[1]
+local time = redis.call('TIME')
+local now = tonumber(time[1]) + tonumber(time[2]) / 1e6
+
+local function field(name)
+  return tonumber(redis.call('HGET', key, name) or '0') or 0
+end
+
+local function text(number)
+  return string.format('%.6f', number)
+end
+
+local function save(...)
+  redis.call('HSET', key, ...)
+  redis.call('EXPIRE', key, KEEP)
+end
+
+local function factor()
+  local since = field('factor_at')
+  if since == 0 then return 1 end
+  return math.min(1, field('factor') + (now - since) * CLIMB)
+end
+
+-- A clock, never in the past. One that is further ahead than its slots explain was set under
+-- another time or rate: it starts anew.
+local function clock(name, spacing)
+  local at = field(name)
+  if at > now + 10 + 50 * spacing then at = 0 end
+  return math.max(at, now + LEAD)
+end
+
+local operation = ARGV[1]
+
+if operation == 'pause' then
+  local until_ = math.max(field('paused_until'), now + tonumber(ARGV[2]))
+  save('paused_until', text(until_))
+  return {text(now), text(until_ - now)}
+end
+
+if operation == 'throttle' then
+  local slot = tonumber(ARGV[2])
+  if slot <= field('cut_at') then return {text(now), '0', text(factor())} end
+  local lower = math.max(LEAST, factor() * CUT)
+  local until_ = math.max(field('paused_until'), now + PAUSE)
+  save('factor', text(lower), 'factor_at', text(now), 'cut_at', text(now),
+       'paused_until', text(until_))
+  return {text(now), '1', text(lower)}
+end
+
+-- book and live: number of slots, rate, share of the rate for this clock, share of the other
+local count, rate = tonumber(ARGV[2]), tonumber(ARGV[3])
+local headroom = tonumber(ARGV[4])
+local pace = factor()
+local paused = field('paused_until') - now
+if paused > 0 then return {text(now), '0', text(paused), '0', text(pace)} end
+local campaign_spacing = SPREAD / (rate * pace * (1 - headroom))
+
+if operation == 'live' then
+  local ahead = headroom > 0 and field('live') - now or math.huge
+  if ahead <= LIVE_AHEAD then
+    local slot = math.max(field('live'), now)
+    save('live', text(slot + SPREAD / (rate * pace * headroom)))
+    return {text(now), '1', text(slot - now), '0', text(pace)}
+  end
+  local slot = clock('campaign', campaign_spacing)
+  local most_wait = tonumber(ARGV[5])
+  if slot - now > most_wait then return {text(now), '0', text(slot - now), '0', text(pace)} end
+  save('campaign', text(slot + campaign_spacing))
+  return {text(now), '1', text(slot - now), '0', text(pace)}
+end
+
+local first = clock('campaign', campaign_spacing)
+if first - now > HORIZON then
+  return {text(now), '0', text(first - now - HORIZON), '0', text(pace)}
+end
+save('campaign', text(first + count * campaign_spacing))
+return {text(now), text(count), text(first - now), text(campaign_spacing), text(pace)}

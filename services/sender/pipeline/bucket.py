@@ -1,0 +1,90 @@
+"""The number's token bucket in Redis: books the next free slots, shared by every process."""
+
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from redis.asyncio import Redis
+
+_SCRIPT = Path(__file__).with_name("bucket.lua").read_text(encoding="utf-8")
+_SAMPLES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """Booked times at which one message each may leave.
+
+    `first` is on this process' monotonic clock; `redis_first` is the same moment in Redis' time.
+    Seconds. With a `count` of 0 nothing was booked: ask again after `wait`.
+    """
+
+    count: int
+    wait: float
+    first: float
+    redis_first: float
+    spacing: float
+    pace: float
+
+    def at(self, index: int) -> float:
+        """Monotonic time of one slot."""
+        return self.first + index * self.spacing
+
+    def redis_at(self, index: int) -> float:
+        """The same slot in Redis' time."""
+        return self.redis_first + index * self.spacing
+
+
+class Clocks:
+    """Difference between Redis' clock and ours, by the exchange that took the least time."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, float]] = deque(maxlen=_SAMPLES)
+
+    def add(self, asked: float, answered: float, redis_now: float) -> float:
+        """Take a sample; returns what to subtract from Redis' time to get ours."""
+        self._samples.append((answered - asked, redis_now - (asked + answered) / 2))
+        return min(self._samples)[1]
+
+
+class Bucket:
+    """One business number's permits. Raises `redis.RedisError` when Redis is away."""
+
+    def __init__(self, redis: Redis, phone_number_id: str) -> None:
+        self._script = redis.register_script(_SCRIPT)
+        self._key = f"headrace:bucket:{phone_number_id}"
+        self._clocks = Clocks()
+
+    async def book(self, count: int, rate: float, headroom: float) -> Slots:
+        """Book the campaigns' next `count` slots at (1 - headroom) x rate, or none of them."""
+        return await self._slots("book", count, rate, headroom)
+
+    async def live(self, rate: float, headroom: float, most_wait: float) -> Slots:
+        """Book one slot for a live message, at most `most_wait` seconds away."""
+        return await self._slots("live", 1, rate, headroom, most_wait)
+
+    async def throttle(self, redis_slot: float) -> bool:
+        """Meta said 130429 to the message of this slot: pause a second and lower the pace.
+
+        False when the pace was already cut after that message left.
+        """
+        answer = await self._call("throttle", redis_slot)
+        return answer[1] == 1
+
+    async def pause(self, seconds: float) -> None:
+        """Book nothing for this number for so long."""
+        await self._call("pause", seconds)
+
+    async def _slots(self, operation: str, *numbers: float) -> Slots:
+        asked = time.monotonic()
+        redis_now, count, ahead, spacing, pace = await self._call(operation, *numbers)
+        offset = self._clocks.add(asked, time.monotonic(), redis_now)
+        first = redis_now + ahead
+        wait = 0.0 if count else ahead
+        return Slots(int(count), wait, first - offset, first, spacing, pace)
+
+    async def _call(self, operation: str, *numbers: float) -> list[float]:
+        arguments = [operation, *(repr(number) for number in numbers)]
+        answer = await self._script(keys=[self._key], args=arguments)
+        return [float(part) for part in cast("list[bytes]", answer)]

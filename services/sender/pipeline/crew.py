@@ -1,0 +1,103 @@
+"""One worker per business number that may send: started and kept up to date from the roster."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+from redis.asyncio import Redis
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from services.sender import metrics
+from services.sender.pipeline.bucket import Bucket
+from services.sender.pipeline.desk import Desk
+from services.sender.pipeline.roster import NumberView, read_roster
+from services.sender.pipeline.sending import MakeSending
+from services.sender.pipeline.watermarks import Watermarks
+from services.sender.pipeline.worker import Worker
+from shared.periodic import every
+from shared.settings import SettingsError
+
+log = structlog.get_logger()
+
+_ERROR_WAIT_S = 1.0
+
+
+@dataclass(slots=True)
+class _Member:
+    desk: Desk
+    worker: Worker
+    preparing: asyncio.Task[None]
+    releasing: asyncio.Task[None]
+
+
+class Crew:
+    """All workers of this process."""
+
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        redis: Redis,
+        make_sending: MakeSending,
+        token_for: Callable[[str | None], str],
+        lease_s: float,
+    ) -> None:
+        self._engine = engine
+        self._redis = redis
+        self._make_sending = make_sending
+        self._token_for = token_for
+        self._lease_s = lease_s
+        self._watermarks = Watermarks()
+        self._members: dict[str, _Member] = {}
+        self._campaigns: list[int] = []
+        self._stop = asyncio.Event()
+
+    async def refresh(self) -> bool:
+        """Read the roster once and hand each worker its part."""
+        roster = await read_roster(self._engine, self._campaigns, self._watermarks)
+        campaigns = [campaign for view in roster for campaign in view.campaigns]
+        for campaign in campaigns:
+            if not campaign.due:
+                self._watermarks.looked(campaign.id)
+        self._campaigns = [campaign.id for campaign in campaigns]
+        views = {view.phone_number_id: view for view in roster}
+        for number in views.keys() | self._members.keys():
+            self._update(number, views.get(number))
+        return False
+
+    def _update(self, number: str, view: NumberView | None) -> None:
+        desk = self._member(number).desk
+        try:
+            token = self._token_for(view.token_name) if view else ""
+        except SettingsError as error:
+            metrics.FAULTS.labels("token", "SettingsError").inc()
+            log.warning("token_missing", phone_number_id=number, problem=str(error))
+            view, token = None, ""
+        desk.update(view, token)
+
+    def _member(self, number: str) -> _Member:
+        if number not in self._members:
+            bucket = Bucket(self._redis, number)
+            desk = Desk(self._engine, self._watermarks, self._lease_s)
+            worker = Worker(bucket, desk, self._make_sending(number, bucket))
+            steps = (worker.prepare, worker.release)
+            preparing, releasing = (
+                asyncio.create_task(every(_ERROR_WAIT_S, step, name=step.__name__, stop=self._stop))
+                for step in steps
+            )
+            self._members[number] = _Member(desk, worker, preparing, releasing)
+        return self._members[number]
+
+    async def drain(self, seconds: float) -> int:
+        """Stop claiming, hand back what did not leave, finish what is on the wire.
+
+        Returns how many sends were cut off after `seconds`.
+        """
+        self._stop.set()
+        for member in self._members.values():
+            member.desk.update(None, "")
+        await asyncio.gather(*(member.preparing for member in self._members.values()))
+        cut = await asyncio.gather(*(m.worker.drain(seconds) for m in self._members.values()))
+        for member in self._members.values():
+            member.releasing.cancel()
+        return sum(cut)

@@ -1,0 +1,127 @@
+"""What a worker knows of its number now: who may send, how fast, and where to look for rows."""
+
+import asyncio
+import time
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from services.sender import metrics
+from services.sender.campaigns.template import compile_template
+from services.sender.pipeline.attempt import Route
+from services.sender.pipeline.bucket import Slots
+from services.sender.pipeline.claim import Claim, ClaimedMessage, Share, claim
+from services.sender.pipeline.roster import CampaignView, NumberView
+from services.sender.pipeline.shares import Shares
+from services.sender.pipeline.watermarks import Watermarks
+
+
+class Desk:
+    """Filled from the roster twice a second; empty while the number may not send."""
+
+    def __init__(self, engine: AsyncEngine, watermarks: Watermarks, lease_s: float) -> None:
+        self._engine = engine
+        self._watermarks = watermarks
+        self._oldest_s = lease_s / 2
+        self._shares = Shares()
+        self._view: NumberView | None = None
+        self._routes: dict[int, Route] = {}
+        self._expecting: set[int] = set()
+        self._kept: list[ClaimedMessage] = []
+        self._pace = 1.0
+        self._changed = asyncio.Event()
+
+    @property
+    def rate(self) -> float:
+        """The configured rate, messages per second."""
+        return self._view.rate if self._view else 0.0
+
+    @property
+    def headroom(self) -> float:
+        """The share of the rate that campaigns leave alone."""
+        return self._view.headroom if self._view else 0.0
+
+    @property
+    def expects_rows(self) -> bool:
+        """Whether a claim would find something: the last one was full, or rows are due."""
+        return bool(self._kept or self._expecting)
+
+    def update(self, view: NumberView | None, access_token: str) -> None:
+        """Take the newest roster; None while the number may not send at all."""
+        campaigns = {campaign.id: campaign for campaign in view.campaigns} if view else {}
+        self._view = view
+        self._routes = {
+            campaign.id: self._route(view.phone_number_id, campaign, access_token)
+            for campaign in campaigns.values()
+            if view
+        }
+        due = {campaign.id for campaign in campaigns.values() if campaign.due}
+        self._expecting = (self._expecting & campaigns.keys()) | due
+        self._changed.set()
+
+    def _route(self, phone_number_id: str, campaign: CampaignView, token: str) -> Route:
+        known = self._routes.get(campaign.id)
+        # A template is frozen at start: compiling it once per process is enough.
+        template = known.template if known else compile_template(campaign.template)
+        return Route(phone_number_id, campaign.endpoint, template, token)
+
+    async def wait(self, seconds: float) -> None:
+        """Until the next roster, at most so long."""
+        self._changed.clear()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+    def block_size(self, seconds: float) -> int:
+        """Messages of one block: what leaves in so many seconds, at least one."""
+        pace = self.rate * (1 - self.headroom) * self._pace
+        return max(1, int(pace * seconds)) if self._view else 0
+
+    def note(self, slots: Slots) -> None:
+        """Learn the effective pace from a booking."""
+        self._pace = slots.pace
+        if self._view:
+            metrics.PACE.labels(self._view.phone_number_id).set(slots.pace)
+
+    async def claim(self, permits: int) -> list[ClaimedMessage]:
+        """Messages for so many permits: those that missed their slot first."""
+        kept, self._kept = self._kept[:permits], self._kept[permits:]
+        shares = self._divide(permits - len(kept))
+        if not shares:
+            return kept
+        with metrics.CLAIM_SECONDS.time():
+            found = await claim(self._engine, shares)
+        self._learn(shares, found)
+        return kept + found.messages
+
+    def _divide(self, permits: int) -> list[Share]:
+        if permits < 1 or not self._view or not self._expecting:
+            return []
+        weights = {c.id: c.weight for c in self._view.campaigns if c.id in self._expecting}
+        parts = self._shares.divide(permits, weights)
+        return [Share(one, most, self._watermarks.of(one)) for one, most in parts.items()]
+
+    def _learn(self, shares: list[Share], found: Claim) -> None:
+        for share in shares:
+            full = found.taken.get(share.campaign_id, 0) >= share.most
+            self._watermarks.advance(share, found.last_due.get(share.campaign_id), full=full)
+            if not full:
+                self._expecting.discard(share.campaign_id)
+        if self._view:
+            metrics.CLAIMED.labels(self._view.phone_number_id).inc(len(found.messages))
+
+    def route(self, message: ClaimedMessage) -> Route | str:
+        """How the message may leave now, or why it may not."""
+        if time.monotonic() - message.claimed > self._oldest_s:
+            return "stale"
+        return self._routes.get(message.campaign_id, "stopped")
+
+    def keep_for_next(self, message: ClaimedMessage) -> None:
+        """Its slot is gone: it takes one of the next block."""
+        self._kept.append(message)
+
+    def take_kept(self) -> list[ClaimedMessage]:
+        """Everything kept, for the drain."""
+        kept, self._kept = self._kept, []
+        return kept

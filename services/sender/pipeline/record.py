@@ -1,0 +1,170 @@
+"""Writes what became of sent messages: many results in one statement, each under its fence."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.sender.pipeline.backoff import delay_s
+from services.sender.pipeline.claim import ClaimedMessage
+from services.sender.pipeline.outcome import Accepted, Failed, Outcome, Retry, Throttled, Unknown
+from shared.db.campaigns import keep_running
+from shared.db.counters import DELTAS
+from shared.db.effects import Met, apply_effects
+
+_ACTOR = "sender"
+
+# An accepted result applies to its attempt from `claimed` on, also where a webhook was faster;
+# every other result writes only over `claimed` or `unknown`. Rows are locked in id order, so that
+# recorder, applier and reclaimer never wait for each other in a circle.
+_RECORD = text(f"""
+WITH result AS MATERIALIZED (
+    SELECT * FROM unnest(
+        CAST(:ids AS bigint[]), CAST(:attempts AS int[]), CAST(:kinds AS text[]),
+        CAST(:wamids AS text[]), CAST(:codes AS int[]), CAST(:reasons AS text[]),
+        CAST(:delays AS float8[]), CAST(:concluded AS bool[]), CAST(:details AS text[]),
+        CAST(:traces AS text[])
+    ) AS r (id, attempt, kind, wamid, code, reason, delay_s, concluded, details, fbtrace_id)
+), old AS MATERIALIZED (
+    SELECT id, campaign_id, status, error_code, attempt, spent FROM messages
+    WHERE id = ANY(CAST(:ids AS bigint[])) ORDER BY id FOR UPDATE
+), hit AS MATERIALIZED (
+    SELECT result.*, old.campaign_id, old.status AS old_status, old.error_code AS old_code,
+        old.status < 'accepted' AS first_word,
+        CASE result.kind
+            WHEN 'accepted' THEN greatest(old.status, 'accepted')
+            WHEN 'unknown' THEN 'unknown'
+            WHEN 'failed' THEN 'failed'
+            WHEN 'retry' THEN CASE
+                WHEN old.spent + 1 >= campaigns.max_attempts OR campaigns.state = 'cancelled'
+                THEN 'failed' ELSE 'pending' END
+            ELSE 'pending'
+        END::message_status AS new_status
+    FROM result
+    JOIN old ON old.id = result.id AND old.attempt = result.attempt
+    JOIN campaigns ON campaigns.id = old.campaign_id
+    WHERE CASE WHEN result.kind = 'accepted' THEN old.status >= 'claimed'
+               ELSE old.status IN ('claimed', 'unknown') END
+), changed AS (
+    UPDATE messages SET
+        status = hit.new_status,
+        attempt = messages.attempt + (hit.new_status = 'pending')::int,
+        spent = messages.spent
+            + (hit.kind IN ('accepted', 'failed', 'retry') AND hit.first_word)::int,
+        due_at = CASE WHEN hit.new_status = 'pending'
+            THEN now() + make_interval(secs => hit.delay_s) END,
+        claimed_at = CASE WHEN hit.new_status = 'unknown' THEN messages.claimed_at END,
+        accepted_at = CASE WHEN hit.kind = 'accepted' THEN coalesce(messages.accepted_at, now())
+            ELSE messages.accepted_at END,
+        failed_at = CASE WHEN hit.new_status = 'failed' AND hit.kind <> 'accepted' THEN now()
+            ELSE messages.failed_at END,
+        wamid = coalesce(messages.wamid, hit.wamid),
+        error_code = CASE WHEN hit.kind = 'accepted' AND hit.first_word THEN NULL
+            WHEN hit.kind = 'accepted' THEN messages.error_code ELSE hit.code END,
+        reason = CASE WHEN hit.kind = 'accepted' AND NOT hit.first_word THEN messages.reason
+            ELSE hit.reason END,
+        concluded = CASE WHEN hit.kind = 'accepted' THEN messages.concluded
+            ELSE hit.new_status = 'failed' AND (hit.concluded OR hit.kind = 'retry') END
+    FROM hit WHERE messages.id = hit.id
+    RETURNING messages.id, messages.campaign_id, hit.old_status, hit.old_code,
+        messages.status AS new_status, messages.error_code AS new_code
+), history AS (
+    INSERT INTO attempts AS a
+        (message_id, attempt, outcome, error_code, wamid, details, fbtrace_id)
+    SELECT result.id, result.attempt, result.kind, result.code, result.wamid,
+        coalesce(result.details, result.reason), result.fbtrace_id
+    FROM result LEFT JOIN hit ON hit.id = result.id
+    WHERE (hit.id IS NOT NULL AND result.kind NOT IN ('accepted', 'returned'))
+       OR (hit.id IS NULL AND result.kind = 'accepted')
+    ORDER BY result.id
+    ON CONFLICT (message_id, attempt) DO UPDATE SET
+        outcome = excluded.outcome, error_code = excluded.error_code,
+        wamid = coalesce(a.wamid, excluded.wamid), details = excluded.details,
+        fbtrace_id = excluded.fbtrace_id
+), {DELTAS}
+SELECT id FROM changed
+""")  # noqa: S608  # built from constants
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of one claimed message."""
+
+    message: ClaimedMessage
+    outcome: Outcome
+
+
+@dataclass(slots=True)
+class _Columns:
+    """The results as the arrays that the statement takes."""
+
+    ids: list[int] = field(default_factory=list)
+    attempts: list[int] = field(default_factory=list)
+    kinds: list[str] = field(default_factory=list)
+    wamids: list[str | None] = field(default_factory=list)
+    codes: list[int | None] = field(default_factory=list)
+    reasons: list[str | None] = field(default_factory=list)
+    delays: list[float] = field(default_factory=list)
+    concluded: list[bool] = field(default_factory=list)
+    details: list[str | None] = field(default_factory=list)
+    traces: list[str | None] = field(default_factory=list)
+
+
+async def record(connection: AsyncConnection, results: Sequence[Result]) -> int:
+    """Write results of distinct messages; returns how many of them found their row.
+
+    Pauses that a code calls for come first: their locks on campaigns are the stronger ones.
+    """
+    met = [_met(result) for result in results if _code(result.outcome) is not None]
+    await apply_effects(connection, met, 400, _ACTOR)
+    waiting = {r.message.campaign_id for r in results if isinstance(r.outcome, Throttled | Retry)}
+    if waiting:
+        await keep_running(connection, waiting, _ACTOR)
+    rows = await connection.execute(_RECORD, _columns(results))
+    return len(rows.all())
+
+
+def _columns(results: Sequence[Result]) -> dict[str, list[object]]:
+    columns = _Columns()
+    for result in results:
+        message, outcome = result.message, result.outcome
+        columns.ids.append(message.id)
+        columns.attempts.append(message.attempt)
+        columns.kinds.append(_kind(outcome))
+        columns.wamids.append(outcome.wamid if isinstance(outcome, Accepted) else None)
+        columns.codes.append(_code(outcome))
+        columns.reasons.append(outcome.note if isinstance(outcome, Accepted) else outcome.reason)
+        columns.delays.append(_delay(outcome, message.spent))
+        columns.concluded.append(isinstance(outcome, Failed) and outcome.concluded)
+        columns.details.append(None if isinstance(outcome, Accepted) else outcome.details)
+        columns.traces.append(None if isinstance(outcome, Accepted) else outcome.fbtrace_id)
+    return {name: getattr(columns, name) for name in _Columns.__slots__}
+
+
+def _kind(outcome: Outcome) -> str:
+    match outcome:
+        case Accepted():
+            return "accepted"
+        case Throttled():
+            # A row that went back unsent leaves no attempt behind.
+            return "returned" if outcome.sent_nothing else "throttled"
+        case Retry():
+            return "retry"
+        case Failed():
+            return "failed"
+        case Unknown():
+            return "unknown"
+
+
+def _delay(outcome: Outcome, spent: int) -> float:
+    return delay_s(outcome, spent) if isinstance(outcome, Retry) else 0.0
+
+
+def _code(outcome: Outcome) -> int | None:
+    return None if isinstance(outcome, Accepted) else outcome.code
+
+
+def _met(result: Result) -> Met:
+    code = _code(result.outcome)
+    return Met(code or 0, result.message.campaign_id, result.message.id)

@@ -1,0 +1,126 @@
+"""Collects results and writes them in batches; a full queue is what holds the senders back."""
+
+import asyncio
+from collections.abc import Sequence
+
+import structlog
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from services.sender import metrics
+from services.sender.pipeline.outcome import Unknown
+from services.sender.pipeline.record import Result, record
+from shared.db.faults import DatabaseFault, is_poison
+from shared.periodic import describe
+
+log = structlog.get_logger()
+
+_BATCH = 500
+_CAPACITY = 5_000
+# A result in memory is what a crash leaves in doubt, so it waits only as long as pays.
+_GATHER_S = 0.02
+_RETRY_S = 0.5
+
+
+class Recorder:
+    """One per process. Results are kept, in order, until the database has them."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+        self._queue: asyncio.Queue[Result] = asyncio.Queue(_CAPACITY)
+
+    async def put(self, result: Result) -> None:
+        """Hand a result over; waits while the queue is full."""
+        await self._queue.put(result)
+
+    async def flush(self) -> None:
+        """Wait until everything handed over is written."""
+        await self._queue.join()
+
+    @property
+    def waiting(self) -> int:
+        """Results that are not written yet."""
+        return self._queue.qsize()
+
+    async def run(self) -> None:
+        """Write batches until cancelled."""
+        while True:
+            batch = await self._gather()
+            for part in _distinct(batch):
+                await self._write(part)
+            for _ in batch:
+                self._queue.task_done()
+
+    async def _gather(self) -> list[Result]:
+        batch = [await self._queue.get()]
+        await asyncio.sleep(_GATHER_S)
+        while len(batch) < _BATCH and not self._queue.empty():
+            batch.append(self._queue.get_nowait())
+        metrics.RECORD_BATCH.observe(len(batch))
+        metrics.RECORD_WAITING.set(self._queue.qsize())
+        return batch
+
+    async def _write(self, batch: Sequence[Result]) -> None:
+        """Write a batch, however long the database is away."""
+        while True:
+            try:
+                await self._write_once(batch)
+            except DatabaseFault as error:
+                metrics.FAULTS.labels("record", type(error).__name__).inc()
+                log.warning("record_failed", results=len(batch), **describe(error))
+                await asyncio.sleep(_RETRY_S)
+            else:
+                return
+
+    async def _write_once(self, batch: Sequence[Result]) -> None:
+        try:
+            async with self._engine.begin() as connection:
+                hit = await record(connection, batch)
+        except (*DatabaseFault, UnicodeEncodeError) as error:
+            if not is_poison(error):
+                raise
+        else:
+            metrics.UNMATCHED.inc(len(batch) - hit)
+            return
+        async with self._engine.begin() as connection:
+            await write_halving(connection, batch)
+
+
+async def write_halving(connection: AsyncConnection, batch: Sequence[Result]) -> None:
+    """Record a batch; where a row's values are refused, halve it until that row stands alone."""
+    try:
+        async with connection.begin_nested():
+            hit = await record(connection, batch)
+    except (*DatabaseFault, UnicodeEncodeError) as error:
+        if not is_poison(error):
+            raise
+        await _halve(connection, batch, error)
+    else:
+        metrics.UNMATCHED.inc(len(batch) - hit)
+
+
+async def _halve(connection: AsyncConnection, batch: Sequence[Result], error: Exception) -> None:
+    if len(batch) > 1:
+        middle = len(batch) // 2
+        await write_halving(connection, batch[:middle])
+        await write_halving(connection, batch[middle:])
+        return
+    metrics.FAULTS.labels("record", "poison").inc()
+    log.error("result_refused", message_id=batch[0].message.id, **describe(error))
+    bare = Unknown("unrecordable")
+    if batch[0].outcome != bare:
+        await write_halving(connection, [Result(batch[0].message, bare)])
+
+
+def _distinct(batch: Sequence[Result]) -> list[list[Result]]:
+    """Split so that no part has two results of one message: a statement takes each row once."""
+    parts: list[list[Result]] = []
+    seen: list[set[int]] = []
+    for result in batch:
+        place = next((i for i, ids in enumerate(seen) if result.message.id not in ids), None)
+        if place is None:
+            place = len(parts)
+            parts.append([])
+            seen.append(set())
+        parts[place].append(result)
+        seen[place].add(result.message.id)
+    return parts

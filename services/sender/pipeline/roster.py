@@ -1,0 +1,74 @@
+"""What may be sent now: numbers, their running campaigns, rates and weights, in one query."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from services.sender.pipeline.watermarks import Watermarks
+
+# `due` is the probe that spares idle numbers both claims and slots.
+_ROSTER = text("""
+SELECT numbers.phone_number_id, numbers.rate, numbers.headroom, numbers.token_name,
+    campaigns.id, campaigns.weight, campaigns.endpoint, campaigns.template,
+    EXISTS (
+        SELECT FROM messages
+        WHERE messages.campaign_id = campaigns.id
+          AND due_at >= coalesce(seen.watermark, '-infinity') AND due_at <= statement_timestamp()
+    ) AS due
+FROM campaigns
+JOIN numbers ON numbers.phone_number_id = campaigns.phone_number_id
+LEFT JOIN unnest(CAST(:campaigns AS bigint[]), CAST(:watermarks AS timestamptz[]))
+    AS seen (campaign_id, watermark) ON seen.campaign_id = campaigns.id
+WHERE campaigns.state = 'running'
+  AND (numbers.state = 'active' OR numbers.paused_until <= statement_timestamp())
+  AND NOT EXISTS (SELECT FROM installation WHERE halted)
+ORDER BY numbers.phone_number_id, campaigns.id
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignView:
+    """A running campaign; `due` says whether it has rows that may leave now."""
+
+    id: int
+    weight: int
+    endpoint: str
+    template: dict[str, Any]
+    due: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NumberView:
+    """A number that may send, at `rate` messages a second less `headroom`."""
+
+    phone_number_id: str
+    rate: int
+    headroom: float
+    token_name: str | None
+    campaigns: tuple[CampaignView, ...]
+
+
+async def read_roster(
+    engine: AsyncEngine, campaign_ids: Sequence[int], watermarks: Watermarks
+) -> list[NumberView]:
+    """Read all numbers that may send; `campaign_ids` are those whose watermarks are known."""
+    starts = [watermarks.of(campaign) for campaign in campaign_ids]
+    values = {"campaigns": list(campaign_ids), "watermarks": starts}
+    async with engine.connect() as connection:
+        rows = (await connection.execute(_ROSTER, values)).all()
+    return _views(rows)
+
+
+def _views(rows: Sequence[Any]) -> list[NumberView]:
+    campaigns: dict[str, list[CampaignView]] = {}
+    for row in rows:
+        view = CampaignView(row.id, row.weight, row.endpoint, row.template, row.due)
+        campaigns.setdefault(row.phone_number_id, []).append(view)
+    numbers = {row.phone_number_id: row for row in rows}
+    return [
+        NumberView(name, row.rate, row.headroom, row.token_name, tuple(campaigns[name]))
+        for name, row in numbers.items()
+    ]

@@ -1,0 +1,125 @@
+"""The messages on the wire: starts them, reacts to what comes back, hands results over."""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import structlog
+from redis.exceptions import RedisError
+
+from services.sender import metrics
+from services.sender.pipeline.attempt import Route, attempt
+from services.sender.pipeline.bucket import Bucket
+from services.sender.pipeline.claim import ClaimedMessage
+from services.sender.pipeline.outage import Outage
+from services.sender.pipeline.outcome import Accepted, Outcome, Throttled
+from services.sender.pipeline.record import Result
+from services.sender.pipeline.recorder import Recorder
+from services.sender.pipeline.send import Outlet
+from shared.periodic import describe
+from shared.whatsapp.errors import Effect
+
+log = structlog.get_logger()
+
+_HOLD_S = 1.0
+
+
+class Sending:
+    """Sends of one number in this process, at most `concurrency` at a time."""
+
+    def __init__(
+        self,
+        phone_number_id: str,
+        outlet: Outlet,
+        recorder: Recorder,
+        bucket: Bucket,
+        *,
+        installation: str,
+        concurrency: int,
+    ) -> None:
+        self._number = phone_number_id
+        self._outlet = outlet
+        self._recorder = recorder
+        self._bucket = bucket
+        self._installation = installation
+        self._concurrency = concurrency
+        self._tasks: dict[asyncio.Task[None], float] = {}
+        self._outage = Outage()
+        self._held_until = 0.0
+
+    @property
+    def held(self) -> bool:
+        """Whether a reply has just asked this number to stop for a moment."""
+        return time.monotonic() < self._held_until
+
+    def room(self) -> int:
+        """Free slots; a single one while a probe finds out whether an outage is over."""
+        if self._outage.probing:
+            probes = [left for left in self._tasks.values() if left > self._outage.held_at]
+            return 0 if probes or self.held else 1
+        return self._concurrency - len(self._tasks)
+
+    def start(self, route: Route, message: ClaimedMessage, redis_slot: float) -> None:
+        """Put a message on the wire."""
+        self._spawn(self._send(route, message, redis_slot, time.monotonic()))
+
+    def give_back(self, message: ClaimedMessage, why: str) -> None:
+        """Make a claimed message pending again, under its fence."""
+        metrics.RETURNED.labels(self._number, why).inc()
+        self._spawn(self._recorder.put(Result(message, Throttled(why, sent_nothing=True))))
+
+    async def drain(self, seconds: float) -> int:
+        """Wait for what is on the wire, then cut off the rest; returns how many were cut off."""
+        if not self._tasks:
+            return 0
+        _, late = await asyncio.wait(self._tasks, timeout=seconds)
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late)
+        return len(late)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks[task] = time.monotonic()
+        metrics.IN_FLIGHT.labels(self._number).set(len(self._tasks))
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        del self._tasks[task]
+        metrics.IN_FLIGHT.labels(self._number).set(len(self._tasks))
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            # The row stays claimed: the reclaimer makes it unknown after the lease.
+            log.error("send_broke", phone_number_id=self._number, **describe(error))
+
+    async def _send(
+        self, route: Route, message: ClaimedMessage, redis_slot: float, left_at: float
+    ) -> None:
+        outcome = await attempt(self._outlet, route, message, self._installation)
+        code = 0 if isinstance(outcome, Accepted) else outcome.code or 0
+        metrics.OUTCOMES.labels(self._number, type(outcome).__name__.lower(), str(code)).inc()
+        metrics.SEND_SECONDS.labels(self._number).observe(time.monotonic() - left_at)
+        await self._react(outcome, redis_slot, left_at)
+        await self._recorder.put(Result(message, outcome))
+
+    async def _react(self, outcome: Outcome, redis_slot: float, left_at: float) -> None:
+        """Slow or hold the number. Without Redis nothing leaves anyway."""
+        pause = self._outage.pause_after(outcome, left_at, time.monotonic())
+        slow = isinstance(outcome, Throttled) and outcome.effect is Effect.SLOW_NUMBER
+        try:
+            if slow and await self._bucket.throttle(redis_slot):
+                self._hold(_HOLD_S)
+            if pause:
+                self._hold(pause)
+                await self._bucket.pause(pause)
+        except RedisError as error:
+            metrics.FAULTS.labels("bucket", type(error).__name__).inc()
+
+    def _hold(self, seconds: float) -> None:
+        self._held_until = max(self._held_until, time.monotonic() + seconds)
+
+
+#: Makes the sends of one number.
+MakeSending = Callable[[str, Bucket], Sending]
