@@ -128,7 +128,7 @@ def followed(process: subprocess.Popen[str]) -> list[str]:
 
 def cause(lines: list[str]) -> str:
     text = "".join(lines)
-    if re.search(r"NewConnectionError|NameResolutionError|Retrying \(|ProxyError", text):
+    if re.search(r"Retrying \(|ProxyError|from versions: none", text):
         return "no package index reached: connect to the network or set PIP_INDEX_URL, then again"
     errors = [line for line in lines if line.startswith("ERROR:")]
     return (errors or lines or ["no output"])[-1].strip()
