@@ -1,0 +1,84 @@
+"""Headrace's REST API as the command line uses it; every refusal is one line."""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+
+# An upload of millions is answered when the last row is in the table.
+UPLOAD_SECONDS = 3600.0
+CHUNK = 1 << 18
+
+
+class RestError(RuntimeError):
+    """The API could not be reached, or refused; the text says what to do."""
+
+
+class Rest:
+    """A client of one sender. Paths are those of the API."""
+
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self._client = client
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, url: str, key: str) -> AsyncGenerator[Self]:
+        headers = {"Authorization": f"Bearer {key}"}
+        # A proxy of the user's shell has no business between us and our own service.
+        async with httpx.AsyncClient(
+            base_url=url, headers=headers, timeout=30, trust_env=False
+        ) as client:
+            yield cls(client)
+
+    async def get(self, path: str) -> Any:
+        return (await self._call("GET", path)).json()
+
+    async def text(self, path: str) -> str:
+        return (await self._call("GET", path)).text
+
+    async def put(self, path: str, body: Mapping[str, Any]) -> None:
+        await self._call("PUT", path, json=body)
+
+    async def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        return (await self._call("POST", path, json=body)).json()
+
+    async def upload(self, campaign: str, file: Path) -> Any:
+        """Stream a CSV file into a campaign."""
+        answer = await self._call(
+            "POST",
+            f"/v1/campaigns/{campaign}/recipients",
+            content=_chunks(file),
+            headers={"Content-Type": "text/csv"},
+            timeout=UPLOAD_SECONDS,
+        )
+        return answer.json()
+
+    async def _call(self, method: str, path: str, **options: Any) -> httpx.Response:
+        try:
+            answer = await self._client.request(method, path, **options)
+        except httpx.TransportError as error:
+            message = f"{self._client.base_url} does not answer ({type(error).__name__})"
+            raise RestError(message) from None
+        if answer.is_success:
+            return answer
+        raise RestError(f"{method} {path}: {_refusal(answer)}")
+
+
+async def _chunks(file: Path) -> AsyncGenerator[bytes]:
+    with file.open("rb") as source:
+        while chunk := source.read(CHUNK):
+            yield chunk
+
+
+def _refusal(answer: httpx.Response) -> str:
+    """What a problem+json says, in one line."""
+    try:
+        problem = answer.json()
+        errors = "; ".join(
+            ": ".join(str(value) for value in error.values()) for error in problem["errors"]
+        )
+        return f"{answer.status_code} {problem['detail']}" + (f" ({errors})" if errors else "")
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return f"{answer.status_code} {answer.reason_phrase}"

@@ -1,0 +1,130 @@
+"""The whole of Headrace on loopback: embedded servers, Meta's simulator, ingest and sender."""
+
+import contextlib
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from services.cli.embedded import EmbeddedServers
+from services.cli.processes import ServiceProcess, start_service
+from shared.db.migrations import upgrade
+
+SENDER, INGEST, SIMULATOR = (
+    f"services.{name}.app:create_app" for name in ("sender", "ingest", "simulator")
+)
+# A sender gives what is on the wire 15 s, and its last results 8 s to be written.
+STOP_SECONDS = 25.0
+
+
+@dataclass(frozen=True, repr=False)
+class Secrets:
+    """Made anew for every stack: nothing of it outlives the stack."""
+
+    app_secret: str = field(default_factory=lambda: secrets.token_hex(32))
+    verify_token: str = field(default_factory=lambda: secrets.token_hex(16))
+    access_token: str = field(default_factory=lambda: secrets.token_hex(32))
+    admin_key: str = field(default_factory=lambda: secrets.token_hex(32))
+
+
+class Stack:
+    """Starts in the order of need, stops in reverse. Use it in the main thread (`leash`).
+
+    `tuning` are more settings of the sender. Logs go to `logs`.
+    """
+
+    def __init__(self, logs: Path, tuning: Mapping[str, str] | None = None) -> None:
+        self.secrets = Secrets()
+        self._logs = logs
+        self._tuning = dict(tuning or {})
+        self._open = contextlib.ExitStack()
+        self.servers = EmbeddedServers(durable=True)
+
+    def __enter__(self) -> Self:
+        forget_settings()
+        with contextlib.ExitStack() as opening:
+            opening.enter_context(self.servers)
+            upgrade(self.database_url)
+            self.simulator = self._started(opening, self.start_simulator())
+            self.ingest = self._started(opening, self.start_ingest())
+            self.sender = self._started(opening, self.start_sender())
+            self._open = opening.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._open.__exit__(kind, error, trace)
+
+    @property
+    def database_url(self) -> str:
+        return self.servers.database_url()
+
+    @property
+    def webhook_url(self) -> str:
+        return f"{self.ingest.url}/webhooks/whatsapp"
+
+    def start_simulator(self) -> ServiceProcess:
+        return self._start(
+            "simulator",
+            SIMULATOR,
+            {
+                "HEADRACE_APP_SECRETS": self.secrets.app_secret,
+                "HEADRACE_SIM_ACCESS_TOKEN": self.secrets.access_token,
+            },
+        )
+
+    def start_ingest(self, port: int = 0) -> ServiceProcess:
+        """It holds no token of Meta's. With a `port`, webhooks find it where it was before."""
+        return self._start(
+            "ingest",
+            INGEST,
+            {
+                "DATABASE_URL": self.database_url,
+                "HEADRACE_APP_SECRETS": self.secrets.app_secret,
+                "HEADRACE_VERIFY_TOKEN": self.secrets.verify_token,
+            },
+            port,
+        )
+
+    def start_sender(self) -> ServiceProcess:
+        """One more sender, beside those that run."""
+        return self._start(
+            "sender",
+            SENDER,
+            {
+                "DATABASE_URL": self.database_url,
+                "REDIS_URL": self.servers.redis_url,
+                "HEADRACE_GRAPH_URL": self.simulator.url,
+                "HEADRACE_ACCESS_TOKEN": self.secrets.access_token,
+                "HEADRACE_ADMIN_KEY": self.secrets.admin_key,
+                **self._tuning,
+            },
+        )
+
+    def _start(self, name: str, app: str, env: Mapping[str, str], port: int = 0) -> ServiceProcess:
+        process = start_service(name, app, env, self._logs / f"{name}.log", port)
+        try:
+            process.wait_ready()
+        except BaseException:
+            process.kill()
+            raise
+        return process
+
+    @staticmethod
+    def _started(opening: contextlib.ExitStack, process: ServiceProcess) -> ServiceProcess:
+        opening.callback(process.stop, STOP_SECONDS)
+        return process
+
+
+def forget_settings() -> None:
+    """A setting of the user's shell must not reach our stack: it may name a real server."""
+    for name in list(os.environ):
+        if name.startswith(("HEADRACE_", "DATABASE_URL", "REDIS_URL")):
+            del os.environ[name]

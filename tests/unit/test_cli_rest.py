@@ -1,0 +1,111 @@
+"""Commands against a sender: one line whatever happens, and an exit code that tells the truth."""
+
+import json
+from pathlib import Path
+
+import httpx
+import pytest
+from pytest_httpx import HTTPXMock
+
+from services.cli.app import main
+from services.cli.rest import Rest, RestError
+
+URL = "http://sender.test"
+
+
+@pytest.fixture(autouse=True)
+def _sender(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADRACE_URL", URL)
+    monkeypatch.setenv("HEADRACE_KEY", "a key")
+
+
+@pytest.fixture
+def headrace(monkeypatch: pytest.MonkeyPatch):
+    def run(*arguments: str) -> int:
+        monkeypatch.setattr("sys.argv", ["headrace", *arguments])
+        return main()
+
+    return run
+
+
+def test_halt_says_what_it_did(headrace, httpx_mock: HTTPXMock, capsys) -> None:
+    httpx_mock.add_response(method="POST", url=f"{URL}/v1/halt", json={})
+    assert headrace("halt") == 0
+    assert capsys.readouterr().out.startswith("Halted.")
+    assert httpx_mock.get_requests()[0].headers["Authorization"] == "Bearer a key"
+
+
+def test_a_refusal_is_one_line(headrace, httpx_mock: HTTPXMock, capsys) -> None:
+    problem = {"detail": "the campaign is paused", "errors": [{"field": "state", "message": "no"}]}
+    httpx_mock.add_response(status_code=409, json=problem)
+    assert headrace("campaign", "start", "17") == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err == (
+        "headrace: POST /v1/campaigns/17/start: 409 the campaign is paused (state: no)\n"
+    )
+
+
+def test_an_answer_of_something_else_is_one_line(headrace, httpx_mock: HTTPXMock, capsys) -> None:
+    httpx_mock.add_response(status_code=502, text="<html>\nbad\n</html>")
+    assert headrace("unhalt") == 1
+    assert capsys.readouterr().err == "headrace: POST /v1/unhalt: 502 Bad Gateway\n"
+
+
+def test_a_sender_that_is_away_is_one_line(headrace, httpx_mock: HTTPXMock, capsys) -> None:
+    httpx_mock.add_exception(httpx.ConnectError("refused"))
+    assert headrace("halt") == 1
+    assert capsys.readouterr().err == f"headrace: {URL} does not answer (ConnectError)\n"
+
+
+def test_a_missing_setting_is_named(headrace, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.delenv("HEADRACE_KEY")
+    assert headrace("halt") == 1
+    assert "HEADRACE_KEY is missing" in capsys.readouterr().err
+
+
+def test_migrate_needs_a_database(headrace, capsys) -> None:
+    assert headrace("migrate") == 1
+    assert "DATABASE_URL is missing" in capsys.readouterr().err
+
+
+def test_number_set_sends_only_what_was_said(headrace, httpx_mock: HTTPXMock) -> None:
+    httpx_mock.add_response(method="PUT", url=f"{URL}/v1/phone-numbers/1065", json={})
+    assert headrace("number", "set", "1065", "--waba-id", "10", "--headroom", "0") == 0
+    sent = json.loads(httpx_mock.get_requests()[0].content)
+    assert sent == {"waba_id": "10", "headroom": 0}
+
+
+def test_create_prints_the_id(headrace, httpx_mock: HTTPXMock, capsys, tmp_path: Path) -> None:
+    draft = tmp_path / "draft.json"
+    draft.write_text('{"name": "x"}')
+    httpx_mock.add_response(method="POST", url=f"{URL}/v1/campaigns", json={"id": "0190"})
+    assert headrace("campaign", "create", str(draft)) == 0
+    assert capsys.readouterr().out == "0190\n"
+    draft.write_text("{")
+    assert headrace("campaign", "create", str(draft)) == 1
+
+
+def test_watch_ends_with_the_campaign(headrace, httpx_mock: HTTPXMock, capsys) -> None:
+    told = {"state": "completed", "counts": {"total": 2, "read": 2}, "holding": []}
+    httpx_mock.add_response(url=f"{URL}/v1/campaigns/17", json=told)
+    assert headrace("campaign", "watch", "17") == 0
+    assert "completed" in capsys.readouterr().out
+
+
+async def test_an_upload_streams_the_file(httpx_mock: HTTPXMock, tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_bytes(b"phone\n+1\n")
+    httpx_mock.add_response(json={"accepted": 1})
+    async with Rest.open(URL, "k") as rest:
+        assert await rest.upload("17", file) == {"accepted": 1}
+    (request,) = httpx_mock.get_requests()
+    assert request.url.path == "/v1/campaigns/17/recipients"
+    assert (request.headers["Content-Type"], request.content) == ("text/csv", file.read_bytes())
+
+
+async def test_a_refusal_without_errors_is_told(httpx_mock: HTTPXMock) -> None:
+    httpx_mock.add_response(status_code=404, json={"detail": "no such campaign", "errors": []})
+    async with Rest.open(URL, "k") as rest:
+        with pytest.raises(RestError, match=r"^GET /x: 404 no such campaign$"):
+            await rest.get("/x")
