@@ -1,5 +1,5 @@
 #!/bin/sh
-# Resolves requirements.txt and requirements-dev.txt anew: with hashes, for all platforms, naming no registry.
+# Resolves the three files of requirements anew: with hashes, for all platforms, naming no registry.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -13,8 +13,10 @@ lock() {
     shift
     uv pip compile --quiet --generate-hashes --universal --python-version 3.11 \
         --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
-        pyproject.toml --output-file "$output" "$@"
+        --output-file "$output" "$@"
 }
 
-lock requirements.txt
-lock requirements-dev.txt --extra embedded --extra dev
+lock requirements.txt pyproject.toml
+lock requirements-dev.txt --extra embedded --extra dev pyproject.toml
+# What the image builds the project with.
+echo "setuptools>=80" | lock deploy/requirements-build.txt --constraints requirements-dev.txt -
