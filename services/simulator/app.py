@@ -1,6 +1,7 @@
 """The simulator's app: sends go straight to their route, everything else through FastAPI."""
 
 import asyncio
+import gc
 import signal
 import threading
 from collections.abc import AsyncGenerator, Callable
@@ -11,7 +12,8 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from services.simulator.control import routes
-from services.simulator.sends import EDGES, Sends
+from services.simulator.request import CATEGORIES
+from services.simulator.sends import Sends
 from services.simulator.settings import SimulatorSettings
 from services.simulator.world import World
 from shared.settings import SettingsError
@@ -44,6 +46,7 @@ def create_app() -> Front:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None, None]:
         _on_terminate(sends.close)
+        _relax_collector()
         yield
         world.delivery.close()
 
@@ -52,9 +55,15 @@ def create_app() -> Front:
     return Front(sends, rest)
 
 
+def _relax_collector() -> None:
+    """Collect cycles rarely: there are hardly any, and thousands of waiting statuses to look at."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+
+
 def _is_send(path: str) -> bool:
     parts = path.split("/")
-    return len(parts) == 4 and parts[3] in EDGES
+    return len(parts) == 4 and parts[3] in CATEGORIES
 
 
 def _on_terminate(act: Callable[[], None]) -> None:

@@ -32,6 +32,9 @@ class Clear:
     """Accepted and answered with its id."""
 
 
+CLEAR = Clear()
+
+
 @dataclass(frozen=True, slots=True)
 class Ambiguous:
     """Answered in a way that tells nothing. `withheld`: no status will ever come."""
@@ -52,10 +55,11 @@ class Behaviour:
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
+        self._chancy = bool(scenario.errors or scenario.ambiguous)
         self._pairs = Pairs(scenario.pair_limit) if scenario.pair_limit else None
         self._first_at: dict[str, float] = {}
         self._passed: dict[str, LastSecond] = {}
-        self._met: Counter[tuple[Die, int, str]] = Counter()
+        self._met: Counter[tuple[int, int, str]] = Counter()
 
     def judge(self, number: str, to: str, now: float) -> Verdict:
         """Decide in Meta's order: the number's limits, the pair's, then the message itself."""
@@ -63,13 +67,15 @@ class Behaviour:
             return Refused(_THROTTLED)
         if self._pairs and not self._pairs.admit(number, to, now):
             return Refused(_PAIR)
+        if not self._chancy:
+            return CLEAR
         dice = Dice(self._scenario.seed, to)
         error = self._pick(dice, Die.ERROR, self._scenario.errors, to)
         if error:
             return Refused(error.code)
         rule = self._pick(dice, Die.AMBIGUOUS, self._scenario.ambiguous, to)
         if rule is None:
-            return Clear()
+            return CLEAR
         withheld = not rule.accepted or dice.hits(Die.WITHHOLD, rule.withhold)
         return Ambiguous(rule, withheld)
 
@@ -93,7 +99,7 @@ class Behaviour:
         passed.add(now)
         return False
 
-    def _pick(self, dice: Dice, die: Die, shares: Sequence[_Share], to: str) -> _Share | None:
+    def _pick(self, dice: Dice, die: int, shares: Sequence[_Share], to: str) -> _Share | None:
         """The one of several disjoint shares that the recipient is in, while its bound lasts."""
         upto = 0.0
         for place, share in enumerate(shares):
@@ -102,7 +108,7 @@ class Behaviour:
                 return share if self._may_meet(die, place, share, to) else None
         return None
 
-    def _may_meet(self, die: Die, place: int, share: RecipientShare, to: str) -> bool:
+    def _may_meet(self, die: int, place: int, share: RecipientShare, to: str) -> bool:
         if share.times_per_recipient is None:
             return True
         key = (die, place, to)

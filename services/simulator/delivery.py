@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections import deque
+from collections.abc import Sequence
 
 from services.simulator.poster import Poster
 from services.simulator.scenario import Webhooks
@@ -74,10 +75,12 @@ class Delivery:
             self._poster.close()
             self._poster = None
 
-    def schedule(self, update: Update, delay: float) -> None:
-        """Post this status after so many seconds, with others if the scenario groups them."""
-        self._due.add(time.monotonic() + delay, update)
-        self.outstanding += 1
+    def schedule(self, updates: Sequence[tuple[float, Update]]) -> None:
+        """Post each status after so many seconds, with others if the scenario groups them."""
+        now = time.monotonic()
+        for delay, update in updates:
+            self._due.add(now + delay, update)
+        self.outstanding += len(updates)
         self._arm()
 
     async def post_now(self, update: Update, patience_s: float) -> None:
@@ -95,8 +98,9 @@ class Delivery:
             return
 
     def _arm(self) -> None:
-        waiting = self._due or self._again or self._groups or self._queue
-        if waiting and self._poster and self._timer is None:
+        if self._timer or not self._poster:
+            return
+        if self._due or self._again or self._groups or self._queue:
             self._timer = asyncio.get_running_loop().call_later(TICK_S, self._turn)
 
     def _turn(self) -> None:

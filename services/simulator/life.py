@@ -1,6 +1,5 @@
 """What happens to an accepted message: which statuses it gets, and when each is posted."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from services.simulator.dice import Dice, Die
@@ -19,11 +18,10 @@ class Step(NamedTuple):
     happened: float
 
 
-@dataclass(frozen=True, slots=True)
-class Life:
+class Life(NamedTuple):
     """The posts of one message. The first of `steps` goes before the reply if `early`."""
 
-    steps: tuple[Step, ...]
+    steps: list[Step]
     early: bool
     lost: int
     repeated: int
@@ -32,17 +30,12 @@ class Life:
 def live(webhooks: Webhooks, dice: Dice, failure: FailedShare | None, *, certain: bool) -> Life:
     """Plan a life. `certain`: one status at least is not lost (the sender has no other proof)."""
     natural = _natural(webhooks, dice, failure)
-    planned = _reorder(natural) if dice.hits(Die.REORDER, webhooks.reorder_share) else natural
-    kept = [
-        step
-        for die, step in enumerate(planned, Die.LOST)
-        if not dice.hits(die, webhooks.lost_share)
-    ]
-    if certain and not kept:
-        kept = planned[-1:]
+    reordered = dice.hits(Die.REORDER, webhooks.reorder_share)
+    planned = _reorder(natural) if reordered else natural
+    kept = _keep(webhooks.lost_share, dice, planned) or planned[-1:] * certain
     repeats = _repeats(webhooks, dice, kept)
     return Life(
-        steps=tuple(sorted(kept + repeats)),
+        steps=sorted(kept + repeats) if repeats or reordered else kept,
         early=dice.hits(Die.EARLY, webhooks.early_share),
         lost=len(planned) - len(kept),
         repeated=len(repeats),
@@ -53,9 +46,10 @@ def _natural(webhooks: Webhooks, dice: Dice, failure: FailedShare | None) -> lis
     """Each status in its order; log-normal steps from one to the next."""
     steps: list[Step] = []
     at = 0.0
-    medians = webhooks.delay_s.model_dump()
-    for die, status in enumerate(_statuses(webhooks, dice, failure), Die.DELAY):
-        at += dice.around(die, medians.get(status, webhooks.delay_s.delivered), webhooks.jitter)
+    delays = webhooks.delay_s
+    medians = (delays.sent, delays.delivered, delays.read)
+    for place, status in enumerate(_statuses(webhooks, dice, failure)):
+        at += dice.around(Die.DELAY + place, medians[place], webhooks.jitter)
         steps.append(Step(at, status, at))
     return steps
 
@@ -78,7 +72,15 @@ def _reorder(steps: list[Step]) -> list[Step]:
     ]
 
 
+def _keep(lost_share: float, dice: Dice, steps: list[Step]) -> list[Step]:
+    if not lost_share:
+        return steps
+    return [step for die, step in enumerate(steps, Die.LOST) if not dice.hits(die, lost_share)]
+
+
 def _repeats(webhooks: Webhooks, dice: Dice, steps: list[Step]) -> list[Step]:
+    if not webhooks.repeated_share:
+        return []
     return [
         step._replace(
             delay=step.delay + _REPEATED_WITHIN_S * dice.uniform(Die.REPEAT_AFTER + place)

@@ -2,7 +2,7 @@
 
 import re
 import secrets
-from base64 import b64encode
+from binascii import b2a_base64
 from typing import Any
 
 import msgspec
@@ -23,12 +23,13 @@ def wamid(to: str, serial: int) -> str:
     """Unique per serial, and like Meta's it holds the digits of the person."""
     person = wa_id(to).encode()[:64]
     body = b"\x1c\x18%c%b\x15\x02\x00\x11\x18\x12%018X\x00" % (len(person), person, serial)
-    return "wamid." + b64encode(body).decode()
+    return "wamid." + b2a_base64(body, newline=False).decode()
 
 
 def wa_id(to: str) -> str:
     """The digits of a phone number; a business-scoped user id stays as it is."""
-    return to if is_user_id(to) else _NOT_DIGITS.sub("", to)
+    digits = to.removeprefix("+")
+    return digits if digits.isdecimal() or is_user_id(to) else _NOT_DIGITS.sub("", to)
 
 
 def is_user_id(to: str) -> bool:

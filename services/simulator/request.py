@@ -4,6 +4,9 @@ import re
 
 import msgspec
 
+#: The routes that send, and what Meta bills a message there as.
+CATEGORIES = {"messages": "marketing", "marketing_messages": "marketing_lite"}
+
 _LONGEST_TOKEN = 512
 _PHONE = re.compile(r"\+?[0-9][0-9 ()-]{5,24}", re.ASCII)
 _USER_ID = re.compile(r"[A-Z]{2}\.[A-Za-z0-9.]{1,140}", re.ASCII)
@@ -65,13 +68,12 @@ def read(number: str, edge: str, content: bytes) -> Message:
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise InvalidSendError(100, "The body is not the JSON of a message.") from None
     _check(body)
-    lite = edge == "marketing_messages"
     return Message(
         number=number,
         to=_address(body),
         token=body.biz_opaque_callback_data,
         template=body.type == "template",
-        category="marketing_lite" if lite else "marketing",
+        category=CATEGORIES[edge],
     )
 
 

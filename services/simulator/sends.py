@@ -12,9 +12,8 @@ from services.simulator.behaviour import Ambiguous, Clear, Refused
 from services.simulator.dice import Dice, Die
 from services.simulator.request import InvalidSendError, Message, read
 from services.simulator.scenario import AmbiguousKind
+from services.simulator.wheel import Pauses
 from services.simulator.world import World
-
-EDGES = ("messages", "marketing_messages")
 
 _JSON = b"application/json; charset=UTF-8"
 _HTML = b"text/html; charset=utf-8"
@@ -29,6 +28,7 @@ class Sends:
     def __init__(self, world: World, access_token: str | None) -> None:
         self._world = world
         self._bearer = f"Bearer {access_token}".encode() if access_token else None
+        self._pauses = Pauses()
         self._closing = asyncio.Event()
 
     def close(self) -> None:
@@ -74,7 +74,8 @@ class Sends:
     async def _take_time(self, dice: Dice) -> None:
         latency = self._world.scenario.latency
         if latency.median_ms:
-            await asyncio.sleep(dice.around(Die.LATENCY, latency.median_ms, latency.sigma) / 1000)
+            ms = dice.around(Die.LATENCY, latency.median_ms, latency.sigma)
+            await self._pauses.pause(ms / 1000)
 
     async def _blur(
         self, verdict: Ambiguous, body: bytes, receive: Receive, respond: Respond

@@ -7,9 +7,15 @@ import msgspec
 
 from services.simulator.ledger import Acceptance
 from services.simulator.replies import is_user_id, wa_id
+from services.simulator.request import CATEGORIES
 from shared.whatsapp.errors import ERRORS
 
 _HELP = "https://developers.facebook.com/docs/whatsapp/cloud-api/support/error-codes/"
+_ORIGIN = {"type": "marketing"}
+_PRICING = {
+    category: {"billable": True, "pricing_model": "PMP", "type": "regular", "category": category}
+    for category in CATEGORIES.values()
+}
 _encode = msgspec.json.Encoder().encode
 
 
@@ -65,13 +71,8 @@ def _status(update: Update, *, bare_failures: bool) -> _Status:
 
 
 def _price(shown: _Status, message: Acceptance) -> None:
-    shown.conversation = {"id": f"{message.serial:032x}", "origin": {"type": "marketing"}}
-    shown.pricing = {
-        "billable": True,
-        "pricing_model": "PMP",
-        "type": "regular",
-        "category": message.category,
-    }
+    shown.conversation = {"id": f"{message.serial:032x}", "origin": _ORIGIN}
+    shown.pricing = _PRICING[message.category]
 
 
 def _error(code: int) -> dict[str, Any]:

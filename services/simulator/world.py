@@ -106,7 +106,11 @@ class World:
         early = None
         if life.early and steps:
             early, steps = Update(acceptance, steps[0].status, int(acceptance.at)), steps[1:]
-        for step in steps:
-            update = Update(acceptance, step.status, int(acceptance.at + step.happened))
-            self.delivery.schedule(update, step.delay)
+        at = acceptance.at
+        self.delivery.schedule(
+            [
+                (step.delay, Update(acceptance, step.status, int(at + step.happened)))
+                for step in steps
+            ]
+        )
         return early
