@@ -1,10 +1,19 @@
 """Services as processes of their own, started by a test (the fixture `processes`)."""
 
 import asyncio
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from services.cli.processes import ServiceProcess, start_service
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 class Processes:

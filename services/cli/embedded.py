@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from services.cli.folders import Folders, lock, make_folders, own, remove, server_user
+from services.cli.folders import OWN, Folders, lock, make_folders, own, remove, server_user
 from services.cli.leash import Child, Program, start
 from services.cli.wheels import EmbeddedError, postgres_programs, valkey_server
 
@@ -271,7 +271,7 @@ def _wait(child: Child, is_ready: Callable[[], bool], log: Path) -> None:
 def _last_words(name: str, child: Child, log: Path) -> str:
     lines = log.read_text(errors="replace").splitlines() or [""]
     fatal = [line for line in lines if "FATAL" in line or "error" in line.lower()]
-    return f"{name} ended with status {child.poll()}: {(fatal or lines)[-1]}"
+    return f"{name} ended with status {child.poll()}: {(fatal or lines)[-1]} ({OWN})"
 
 
 def _answers(path: Path) -> bool:

@@ -44,7 +44,12 @@ def server_user() -> str | None:
 def make_folders(base: Path | None) -> Folders:
     if base is None:
         home = Path(tempfile.mkdtemp(prefix="headrace-", dir=_short_temp()))
-        return _prepared(Folders(home, home / "pg", home / "s", temporary=True))
+        folders = Folders(home, home / "pg", home / "s", temporary=True)
+        try:
+            return _prepared(folders)
+        except EmbeddedError:
+            remove(folders)
+            raise
     home = base.absolute()
     # Always the same folder for the same data, so that a killed run leaves nothing to pile up.
     name = f"headrace-{os.geteuid()}-{hashlib.sha256(os.fsencode(home)).hexdigest()[:12]}"

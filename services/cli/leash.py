@@ -108,9 +108,12 @@ def _command(program: Program) -> list[str | Path]:
 
 def _leave_root(user: str) -> None:
     account = pwd.getpwnam(user)
-    os.setgroups([])
-    os.setgid(account.pw_gid)
-    os.setuid(account.pw_uid)
+    try:
+        os.setgroups([])
+        os.setgid(account.pw_gid)
+        os.setuid(account.pw_uid)
+    except PermissionError as refusal:
+        sys.exit(f"root cannot become {user}: {refusal.strerror}")
 
 
 def _ask_the_kernel(number: int, starter: int) -> None:

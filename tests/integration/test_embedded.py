@@ -15,6 +15,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 from redis.asyncio import Redis
+from running import is_running
 from waiting import until
 
 from services.cli import folders, leash, wheels
@@ -50,14 +51,6 @@ def base() -> Generator[Path]:
     shutil.rmtree(made)
 
 
-def is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
 async def ask(url: str, query: str) -> object:
     connection = await asyncpg.connect(url, timeout=5)
     try:
@@ -70,6 +63,7 @@ def run_starter(base: Path, mode: str = leash.MODE) -> tuple[subprocess.Popen[by
     starter = subprocess.Popen(  # noqa: S603 -- the script above
         [sys.executable, "-c", STARTER, base, mode],
         cwd=ROOT,
+        env=os.environ | {"TMPDIR": str(base.parent)},  # a killed one leaves its socket folder
         stdout=subprocess.PIPE,
         start_new_session=True,
     )
@@ -124,6 +118,7 @@ async def test_a_killed_starter_leaves_no_process(base, mode):
 @pytest.mark.parametrize("mode", [leash.MODE, leash.PIPE])
 def test_ctrl_c_reaches_the_starter_before_the_servers(base, mode):
     starter, pids = run_starter(base, mode)
+    assert starter.pid not in map(os.getpgid, pids)
     os.killpg(starter.pid, signal.SIGINT)
     rest, _ = starter.communicate(timeout=20)
     assert json.loads(rest) == [None, None]
@@ -174,16 +169,17 @@ async def test_each_server_can_be_away_for_a_while():
             assert await client.ping()
 
 
-async def test_leftovers_of_a_power_cut_are_no_obstacle(base):
-    """A cluster cut short, and a pid file that names a living process of somebody else."""
+async def test_leftovers_of_a_power_cut_are_no_obstacle(base, servers):
+    """A cluster cut short, and a pid file whose pid now is another process of the same user."""
     half = base / "pg.new"
     half.mkdir(parents=True)
     (half / "PG_VERSION").write_text("18\n")
     with EmbeddedServers(base):
         pass
-    (base / "pg" / "postmaster.pid").write_text(f"{os.getpid()}\n{base / 'pg'}\n0\n5432\n\n\n0 0\n")
-    with EmbeddedServers(base) as servers:
-        assert await ask(servers.database_url(), "SELECT 1") == 1
+    left = f"{servers.valkey_pid}\n{base / 'pg'}\n0\n5432\n\n\n"
+    (base / "pg" / "postmaster.pid").write_text(left)
+    with EmbeddedServers(base) as again:
+        assert await ask(again.database_url(), "SELECT 1") == 1
 
 
 @pytest.mark.parametrize("name", ["a folder, with 'quotes' & spaces", "deep/" * 30 + "er"])

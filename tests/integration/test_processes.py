@@ -8,6 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from running import is_running
 from waiting import until
 
 from services.cli.processes import ServiceError, ServiceProcess, start_service
@@ -127,5 +128,5 @@ def run_and_kill_a_starter(folder: Path, env: dict[str, str]) -> int:
 
 async def test_a_killed_starter_leaves_no_service(tmp_path, env):
     pid = run_and_kill_a_starter(tmp_path, env)
-    await until(lambda: not Path(f"/proc/{pid}").exists(), 20)
+    await until(lambda: not is_running(pid), 20)
     assert "drained" in (tmp_path / "log").read_text()
