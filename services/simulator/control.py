@@ -17,6 +17,7 @@ def routes(world: World) -> APIRouter:
     router = APIRouter()
 
     @router.get("/healthz", include_in_schema=False)
+    @router.get("/readyz", include_in_schema=False)
     async def healthz() -> dict[str, str]:
         return {"status": "ok"}
 
