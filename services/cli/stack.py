@@ -41,17 +41,20 @@ class Stack:
         self._logs = logs
         self._tuning = dict(tuning or {})
         self._open = contextlib.ExitStack()
+        self.started: list[ServiceProcess] = []
         self.servers = EmbeddedServers(durable=True)
 
     def __enter__(self) -> Self:
         forget_settings()
-        with contextlib.ExitStack() as opening:
-            opening.enter_context(self.servers)
+        try:
+            self._open.enter_context(self.servers)
             upgrade(self.database_url)
-            self.simulator = self._started(opening, self.start_simulator())
-            self.ingest = self._started(opening, self.start_ingest())
-            self.sender = self._started(opening, self.start_sender())
-            self._open = opening.pop_all()
+            self.simulator = self.start_simulator()
+            self.ingest = self.start_ingest()
+            self.sender = self.start_sender()
+        except BaseException:
+            self._open.close()
+            raise
         return self
 
     def __exit__(
@@ -60,7 +63,7 @@ class Stack:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._open.__exit__(kind, error, trace)
+        self._open.close()
 
     @property
     def database_url(self) -> str:
@@ -109,17 +112,11 @@ class Stack:
         )
 
     def _start(self, name: str, app: str, env: Mapping[str, str], port: int = 0) -> ServiceProcess:
-        process = start_service(name, app, env, self._logs / f"{name}.log", port)
-        try:
-            process.wait_ready()
-        except BaseException:
-            process.kill()
-            raise
-        return process
-
-    @staticmethod
-    def _started(opening: contextlib.ExitStack, process: ServiceProcess) -> ServiceProcess:
-        opening.callback(process.stop, STOP_SECONDS)
+        log = self._logs / f"{len(self.started) + 1}-{name}.log"
+        process = start_service(name, app, env, log, port)
+        self._open.callback(process.stop, STOP_SECONDS)
+        self.started.append(process)
+        process.wait_ready()
         return process
 
 

@@ -1,0 +1,104 @@
+"""Whole campaigns through real processes: every message is accounted for, whatever happens."""
+
+import asyncio
+from collections.abc import Callable
+
+from conftest import Launch
+from waiting import until
+
+from services.cli.comparison import Comparison
+from services.cli.evidence import errors_told
+from services.cli.processes import ServiceProcess
+from services.cli.stack import Stack
+from services.cli.trial import Trial
+from services.cli.weather import EXCUSES, NAMED, stormy
+from shared.domain.status import Status
+
+SETTLED_SECONDS = 60
+QUICK = {"delay_s": {"sent": 0.1, "delivered": 0.3, "read": 0.5}, "batch": 20, "window_ms": 20}
+CALM = {"latency": {"median_ms": 20, "sigma": 0}, "webhooks": QUICK}
+# Many on the wire at any time, and a status for each acceptance.
+SLOW = {"latency": {"median_ms": 200, "sigma": 0.3}, "webhooks": QUICK}
+
+
+def at_least(trial: Trial, accepted: int) -> Callable[[], object]:
+    async def look() -> bool:
+        counts = (await trial.look())["counts"]
+        return sum(counts.get(s, 0) for s in ("accepted", "sent", "delivered", "read")) >= accepted
+
+    return look
+
+
+async def claimed(trial: Trial) -> set[int]:
+    rows = await trial.books.rows(trial.campaign)
+    return {row.id for row in rows if row.status is Status.CLAIMED}
+
+
+async def second_sender(stack: Stack) -> ServiceProcess:
+    """From now on the stack's sender is a new one; returns the one before, which runs on."""
+    first, stack.sender = stack.sender, stack.start_sender()
+    return first
+
+
+async def test_a_storm_ends_with_every_message_accounted_for(launch: Launch) -> None:
+    trial = await launch(600, 200, stormy(3, 600, 200))
+    assert await trial.settle(SETTLED_SECONDS)
+    outcome = await trial.compare(EXCUSES)
+    assert outcome.comparison == Comparison()
+    counts = (await trial.look())["counts"]
+    assert counts["total"] == len(outcome.rows) == 600
+    told = errors_told(outcome.stats, outcome.ledger, outcome.unclear)
+    assert [name for name in NAMED if not told.get(name)] == []
+    assert any(row.status is Status.UNKNOWN for row in outcome.rows)
+
+
+async def test_a_killed_sender_loses_and_doubles_nothing(stack: Stack, launch: Launch) -> None:
+    first = await second_sender(stack)
+    trial = await launch(600, 200, SLOW)
+    await until(at_least(trial, 150), 20)
+    first.kill()
+    in_doubt = await claimed(trial)
+    assert in_doubt, "nothing was on the wire: the kill proves nothing"
+    assert await trial.settle(SETTLED_SECONDS)
+    outcome = await trial.compare()
+    seen = outcome.comparison
+    # What was claimed and had not left may have left, for all that anybody can know.
+    assert set(seen.unknown_extra) <= in_doubt
+    assert seen == Comparison(unknown_extra=seen.unknown_extra)
+    assert {row.id for row in outcome.rows if row.status is Status.UNKNOWN} == set(
+        seen.unknown_extra
+    )
+
+
+async def test_a_killed_ingest_loses_no_status(stack: Stack, launch: Launch) -> None:
+    trial = await launch(600, 200, CALM)
+    await until(at_least(trial, 150), 20)
+    port = stack.ingest.port
+    stack.ingest.kill()
+    stack.ingest = stack.start_ingest(port)
+    assert await trial.settle(SETTLED_SECONDS)
+    outcome = await trial.compare()
+    assert outcome.comparison == Comparison()
+    assert {row.status for row in outcome.rows} <= {Status.DELIVERED, Status.READ}
+
+
+async def test_two_senders_on_one_number_keep_its_rate(stack: Stack, launch: Launch) -> None:
+    first = await second_sender(stack)
+    trial = await launch(300, 50, CALM)
+    assert await trial.settle(SETTLED_SECONDS)
+    outcome = await trial.compare()
+    assert outcome.comparison == Comparison()
+    # Near its rate, or the bound would say nothing.
+    assert 45 <= outcome.stats.peak <= 50
+    await asyncio.to_thread(first.stop)
+
+
+async def test_a_stopped_sender_leaves_nothing_in_doubt(stack: Stack, launch: Launch) -> None:
+    first = await second_sender(stack)
+    trial = await launch(600, 200, SLOW)
+    await until(at_least(trial, 150), 20)
+    assert await asyncio.to_thread(first.stop) != -9
+    assert await trial.settle(SETTLED_SECONDS)
+    outcome = await trial.compare()
+    assert outcome.comparison == Comparison()
+    assert not [row.id for row in outcome.rows if row.status is Status.UNKNOWN]
