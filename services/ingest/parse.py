@@ -218,7 +218,7 @@ def _lenient_status(status: Any) -> StatusUpdate:
     return StatusUpdate(
         id=found,
         status=word,
-        timestamp=_text_or_int(status.get("timestamp")),
+        timestamp=_text_or_int(status.get("timestamp"), 0),
         biz_opaque_callback_data=_text_or_none(status.get("biz_opaque_callback_data")),
         errors=[_lenient_error(error) for error in _dicts(status, "errors")],
     )
@@ -226,15 +226,16 @@ def _lenient_status(status: Any) -> StatusUpdate:
 
 def _lenient_error(error: dict[str, Any]) -> StatusError:
     return StatusError(
-        code=_text_or_int(error.get("code")),
+        # Not 0: that is a code of Meta's.
+        code=_text_or_int(error.get("code"), ""),
         title=_text_or_none(error.get("title")),
         message=_text_or_none(error.get("message")),
         error_data=error.get("error_data"),
     )
 
 
-def _text_or_int(value: Any) -> str | int:
-    return value if isinstance(value, str | int) else 0
+def _text_or_int(value: Any, otherwise: str | int) -> str | int:
+    return value if isinstance(value, str | int) else otherwise
 
 
 def _text_or_none(value: Any) -> str | None:
