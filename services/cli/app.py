@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import os
 import signal
 import tempfile
 from pathlib import Path
@@ -15,7 +14,9 @@ from rich.console import Console
 
 from services.cli.commands import campaign, halt, number, unhalt
 from services.cli.demo import TUNING, Plan, run
+from services.cli.environment import setting
 from services.cli.leash import LeashError
+from services.cli.own_servers import OwnServers
 from services.cli.processes import ServiceError
 from services.cli.report import Report, show
 from services.cli.rest import RestError
@@ -46,8 +47,17 @@ def headrace() -> None:
 @click.option("--rate", default=400, show_default=True, type=click.IntRange(1, 1_000))
 @click.option("--seed", default=1, show_default=True, type=click.IntRange(0, 2**63 - 1))
 @click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object.")
+@click.option("--own-servers", is_flag=True, help="Use DATABASE_URL (empty) and REDIS_URL.")
 @click.option("--keep-logs", type=click.Path(file_okay=False, path_type=Path), metavar="FOLDER")
-def demo(*, recipients: int, rate: int, seed: int, as_json: bool, keep_logs: Path | None) -> None:
+def demo(
+    *,
+    recipients: int,
+    rate: int,
+    seed: int,
+    as_json: bool,
+    own_servers: bool,
+    keep_logs: Path | None,
+) -> None:
     """Run a whole campaign here: servers, a simulated Meta, sender, ingest, and the proof."""
     # A polite end is the same as Ctrl-C: what was started is stopped in order.
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
@@ -57,7 +67,8 @@ def demo(*, recipients: int, rate: int, seed: int, as_json: bool, keep_logs: Pat
         folder = keep_logs or Path(folders.enter_context(tempfile.TemporaryDirectory()))
         folder.mkdir(parents=True, exist_ok=True)
         console.print("Starting Postgres, Valkey, the simulated Meta, ingest and sender")
-        with Stack(folder, TUNING) as stack:
+        servers = OwnServers.from_environment() if own_servers else None
+        with Stack(folder, TUNING, servers) as stack:
             console.print(f"Sending to {recipients:,} recipients at {rate} messages/s")
             report = asyncio.run(run(stack, plan, folder, console))
     close(report, console, as_json=as_json)
@@ -66,10 +77,7 @@ def demo(*, recipients: int, rate: int, seed: int, as_json: bool, keep_logs: Pat
 @headrace.command()
 def migrate() -> None:
     """Bring the database of DATABASE_URL to the newest schema."""
-    url = os.environ.get("DATABASE_URL")
-    if not url:
-        raise click.ClickException("DATABASE_URL is missing: set it in the environment")
-    upgrade(url)
+    upgrade(setting("DATABASE_URL"))
     click.echo("The schema is the newest.")
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,6 +9,7 @@ from typing import Any, TypeVar
 import click
 from rich.console import Console
 
+from services.cli.environment import setting
 from services.cli.progress import progress
 from services.cli.rest import Rest
 
@@ -128,17 +128,10 @@ async def _watch(rest: Rest, campaign_id: str) -> None:
 
 def _call(ask: Callable[[Rest], Awaitable[T]]) -> T:
     """Ask the sender that the environment names."""
-    url, key = _setting("HEADRACE_URL"), _setting("HEADRACE_KEY")
+    url, key = setting("HEADRACE_URL"), setting("HEADRACE_KEY")
 
     async def asked() -> T:
         async with Rest.open(url, key) as rest:
             return await ask(rest)
 
     return asyncio.run(asked())
-
-
-def _setting(name: str) -> str:
-    value = os.environ.get(name)
-    if not value:
-        raise click.ClickException(f"{name} is missing: set it in the environment")
-    return value

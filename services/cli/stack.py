@@ -1,7 +1,6 @@
 """The whole of Headrace on loopback: embedded servers, Meta's simulator, ingest and sender."""
 
 import contextlib
-import os
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,6 +9,8 @@ from types import TracebackType
 from typing import Self
 
 from services.cli.embedded import EmbeddedServers
+from services.cli.environment import forget_settings
+from services.cli.own_servers import OwnServers
 from services.cli.processes import ServiceProcess, start_service
 from shared.db.migrations import upgrade
 
@@ -33,16 +34,21 @@ class Secrets:
 class Stack:
     """Starts in the order of need, stops in reverse. Use it in the main thread (`leash`).
 
-    `tuning` are more settings of the sender. Logs go to `logs`.
+    `tuning` are more settings of the sender. Logs go to `logs`. Without `servers` it has its own.
     """
 
-    def __init__(self, logs: Path, tuning: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        logs: Path,
+        tuning: Mapping[str, str] | None = None,
+        servers: EmbeddedServers | OwnServers | None = None,
+    ) -> None:
         self.secrets = Secrets()
         self._logs = logs
         self._tuning = dict(tuning or {})
         self._open = contextlib.ExitStack()
         self.started: list[ServiceProcess] = []
-        self.servers = EmbeddedServers(durable=True)
+        self.servers = servers or EmbeddedServers(durable=True)
 
     def __enter__(self) -> Self:
         forget_settings()
@@ -118,10 +124,3 @@ class Stack:
         self.started.append(process)
         process.wait_ready()
         return process
-
-
-def forget_settings() -> None:
-    """A setting of the user's shell must not reach our stack: it may name a real server."""
-    for name in list(os.environ):
-        if name.startswith(("HEADRACE_", "DATABASE_URL", "REDIS_URL")):
-            del os.environ[name]

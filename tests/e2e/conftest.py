@@ -2,10 +2,11 @@
 
 import contextlib
 import itertools
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Generator, Mapping
 from typing import Any
 
 import pytest
+from launching import Launch
 
 from services.cli.audience_file import write_audience
 from services.cli.stack import Stack
@@ -19,7 +20,6 @@ TUNING = {
     "HEADRACE_LEASE_S": "8",
 }
 LOG_LINES = 40
-Launch = Callable[..., Awaitable[Trial]]
 
 
 @pytest.fixture(scope="session")

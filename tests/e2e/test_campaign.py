@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from conftest import Launch
+from launching import Launch
 from waiting import until
 
 from services.cli.comparison import Comparison

@@ -1,0 +1,20 @@
+"""What the command line reads from the environment."""
+
+import os
+
+from click import ClickException
+
+
+def setting(name: str) -> str:
+    """The value of a variable that a command cannot do without."""
+    value = os.environ.get(name)
+    if not value:
+        raise ClickException(f"{name} is missing: set it in the environment")
+    return value
+
+
+def forget_settings() -> None:
+    """A setting of the user's shell must not reach our stack: it may name a real server."""
+    for name in list(os.environ):
+        if name.startswith(("HEADRACE_", "DATABASE_URL", "REDIS_URL")):
+            del os.environ[name]
