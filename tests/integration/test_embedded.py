@@ -1,5 +1,6 @@
 """The embedded servers: started cold, stopped, killed, orphaned, and in unfriendly places."""
 
+import contextlib
 import json
 import os
 import pwd
@@ -9,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import asyncpg
@@ -23,6 +24,7 @@ from services.cli.embedded import EmbeddedServers
 from services.cli.wheels import EmbeddedError
 
 ROOT = Path(__file__).parents[2]
+RunStarter = Callable[..., tuple[subprocess.Popen[bytes], list[int]]]
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has to become somebody else")
 
 # Starts the servers in the folder of its first argument, says which, and waits for its end.
@@ -59,23 +61,28 @@ async def ask(url: str, query: str) -> object:
         await connection.close()
 
 
-def run_starter(base: Path, mode: str = leash.MODE) -> tuple[subprocess.Popen[bytes], list[int]]:
-    starter = subprocess.Popen(  # noqa: S603 -- the script above
+@pytest.fixture
+def run_starter(base: Path) -> Generator[RunStarter]:
+    """A function that starts a process which starts the servers, and tells their pids."""
+    with contextlib.ExitStack() as started:
+
+        def run(mode: str = leash.MODE) -> tuple[subprocess.Popen[bytes], list[int]]:
+            starter = started.enter_context(spawn_starter(base, mode))
+            started.callback(starter.kill)
+            assert starter.stdout
+            return starter, json.loads(starter.stdout.readline())
+
+        yield run
+
+
+def spawn_starter(base: Path, mode: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(  # noqa: S603 -- the script above
         [sys.executable, "-c", STARTER, base, mode],
         cwd=ROOT,
         env=os.environ | {"TMPDIR": str(base.parent)},  # a killed one leaves its socket folder
         stdout=subprocess.PIPE,
         start_new_session=True,
     )
-    assert starter.stdout
-    return starter, json.loads(starter.stdout.readline())
-
-
-def kill(starter: subprocess.Popen[bytes]) -> None:
-    starter.kill()
-    starter.wait(10)
-    assert starter.stdout
-    starter.stdout.close()
 
 
 async def test_both_answer_on_sockets_only(servers, redis_url):
@@ -103,12 +110,13 @@ def test_a_stop_leaves_neither_process_nor_folder():
 
 
 @pytest.mark.parametrize("mode", [leash.KERNEL, leash.PIPE])
-async def test_a_killed_starter_leaves_no_process(base, mode):
+async def test_a_killed_starter_leaves_no_process(base, run_starter, mode):
     if mode == leash.KERNEL and sys.platform != "linux":
         pytest.skip("only Linux tells a child of its parent's death")
-    starter, pids = run_starter(base, mode)
+    starter, pids = run_starter(mode)
     assert all(map(is_running, pids))
-    kill(starter)
+    starter.kill()
+    starter.wait(10)
     await until(
         lambda: [pid for pid in pids if is_running(pid)], 20, is_right=lambda pids: not pids
     )
@@ -116,8 +124,8 @@ async def test_a_killed_starter_leaves_no_process(base, mode):
 
 
 @pytest.mark.parametrize("mode", [leash.MODE, leash.PIPE])
-def test_ctrl_c_reaches_the_starter_before_the_servers(base, mode):
-    starter, pids = run_starter(base, mode)
+def test_ctrl_c_reaches_the_starter_before_the_servers(run_starter, mode):
+    starter, pids = run_starter(mode)
     assert starter.pid not in map(os.getpgid, pids)
     os.killpg(starter.pid, signal.SIGINT)
     rest, _ = starter.communicate(timeout=20)
@@ -126,9 +134,10 @@ def test_ctrl_c_reaches_the_starter_before_the_servers(base, mode):
     assert not any(map(is_running, pids))
 
 
-async def test_a_start_waits_for_the_servers_of_a_killed_one(base):
-    starter, _ = run_starter(base)
-    kill(starter)
+async def test_a_start_waits_for_the_servers_of_a_killed_one(base, run_starter):
+    starter, _ = run_starter()
+    starter.kill()
+    starter.wait(10)
     with EmbeddedServers(base) as servers:
         assert await ask(servers.database_url(), "SELECT 1") == 1
 
