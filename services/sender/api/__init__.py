@@ -1,0 +1,1 @@
+"""The REST API: routes parse, call one function and shape the answer."""

@@ -1,0 +1,201 @@
+"""Campaigns: created, looked at, and moved through their life."""
+
+from dataclasses import asdict
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from fastapi import APIRouter, Query
+from fastapi.encoders import jsonable_encoder
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from services.sender.api.connection import ConnectionDep, RuntimeDep
+from services.sender.api.idempotency import Answer, OnceDep
+from services.sender.api.keys import Operator, Reader
+from services.sender.api.paging import Cursor, Limit, after, page
+from services.sender.campaigns import lifecycle, progress
+from services.sender.campaigns.lifecycle import Campaign
+from services.sender.campaigns.template import TemplateError, compile_template
+from shared.domain.campaigns import Audience, CampaignState, UnknownPolicy
+from shared.domain.phones import is_country
+from shared.web import Problem
+
+router = APIRouter(prefix="/v1/campaigns", tags=["campaigns"])
+
+
+class Template(BaseModel):
+    """What is sent, in Meta's words; any text in `components` may hold `{{column}}`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(pattern=r"^[a-z0-9_]{1,512}$")
+    language: str = Field(pattern=r"^[A-Za-z]{2,3}(_[A-Za-z]{2,4})?$")
+    components: list[dict[str, Any]] = Field(default=[], max_length=20)
+
+
+class NewCampaign(BaseModel):
+    """A draft. `audience` open: starting it does not close it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(min_length=1, max_length=200)
+    phone_number_id: str = Field(pattern=r"^[0-9]{1,32}$")
+    template: Template
+    endpoint: Literal["messages", "marketing_messages"] = "messages"
+    unknown_policy: UnknownPolicy = UnknownPolicy.HOLD
+    unknown_window: int = Field(3600, le=30 * 86400, description="Seconds")
+    max_attempts: int = Field(5, ge=1, le=100)
+    weight: int = Field(1, ge=1, le=1000)
+    default_country: str | None = Field(None, description="Two letters, for national numbers")
+    labels: dict[str, str] = Field(default={}, max_length=50)
+    audience: Audience = Audience.CLOSED
+
+    @field_validator("default_country")
+    @classmethod
+    def _known(cls, value: str | None) -> str | None:
+        if value is not None and not is_country(value):
+            raise ValueError("no such country; it takes two capital letters, as in GB")
+        return value
+
+    @field_validator("template")
+    @classmethod
+    def _compiles(cls, value: Template) -> Template:
+        try:
+            compile_template(value.model_dump())
+        except TemplateError as error:
+            raise ValueError(str(error)) from None
+        return value
+
+
+class Start(BaseModel):
+    """`keep_open`: more recipients may come after the start."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    keep_open: bool = False
+
+
+@router.post("", status_code=201)
+async def create(
+    body: NewCampaign,
+    runtime: RuntimeDep,
+    connection: ConnectionDep,
+    caller: Operator,
+    once: OnceDep,
+) -> JSONResponse:
+    """Create a draft."""
+    least = runtime.settings.least_unknown_window_s
+    if body.unknown_window < least:
+        raise Problem(422, f"unknown_window must be at least {least} s: a send may take that long")
+
+    async def effect() -> Answer:
+        draft = _draft(body)
+        return Answer(201, _shown(await lifecycle.create(connection, draft, caller.actor)))
+
+    return await once.run(connection, effect)
+
+
+@router.get("")
+async def list_campaigns(
+    connection: ConnectionDep,
+    _: Reader,
+    state: Annotated[CampaignState | None, Query()] = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> dict[str, Any]:
+    """The newest first."""
+    found = await lifecycle.newest(connection, after(cursor), state, limit)
+    following = found[-1].id if len(found) == limit else None
+    return page([_shown(campaign) for campaign in found], following)
+
+
+@router.get("/{campaign_id}")
+async def get_campaign(campaign_id: UUID, connection: ConnectionDep, _: Reader) -> dict[str, Any]:
+    """A campaign with its `counts`, its uploads, and what holds it now."""
+    campaign = await lifecycle.find(connection, campaign_id)
+    return _shown(campaign) | {
+        "counts": await progress.counts(connection, campaign),
+        "holding": await progress.holding(connection, campaign),
+        "uploads": await progress.uploads(connection, campaign),
+    }
+
+
+@router.post("/{campaign_id}/start")
+async def start(
+    campaign_id: UUID,
+    connection: ConnectionDep,
+    caller: Operator,
+    once: OnceDep,
+    body: Start | None = None,
+) -> JSONResponse:
+    """Start a draft; this closes its audience unless it is to be kept open."""
+
+    async def effect() -> Answer:
+        keep_open = body is not None and body.keep_open
+        moved = await lifecycle.start(connection, campaign_id, caller.actor, keep_open=keep_open)
+        return Answer(200, _shown(moved))
+
+    return await once.run(connection, effect)
+
+
+@router.post("/{campaign_id}/pause")
+async def pause(campaign_id: UUID, connection: ConnectionDep, caller: Operator) -> dict[str, Any]:
+    """No claim that starts after this answer takes a row of the campaign."""
+    return _shown(await lifecycle.pause(connection, campaign_id, caller.actor))
+
+
+@router.post("/{campaign_id}/resume")
+async def resume(
+    campaign_id: UUID, connection: ConnectionDep, caller: Operator, once: OnceDep
+) -> JSONResponse:
+    async def effect() -> Answer:
+        return Answer(200, _shown(await lifecycle.resume(connection, campaign_id, caller.actor)))
+
+    return await once.run(connection, effect)
+
+
+@router.post("/{campaign_id}/cancel")
+async def cancel(campaign_id: UUID, connection: ConnectionDep, caller: Operator) -> dict[str, Any]:
+    """For good: what has not left becomes skipped."""
+    return _shown(await lifecycle.cancel(connection, campaign_id, caller.actor))
+
+
+@router.post("/{campaign_id}/close")
+async def close(campaign_id: UUID, connection: ConnectionDep, caller: Operator) -> dict[str, Any]:
+    """No more recipients will come."""
+    return _shown(await lifecycle.close(connection, campaign_id, caller.actor))
+
+
+@router.get("/{campaign_id}/events")
+async def list_events(
+    campaign_id: UUID,
+    connection: ConnectionDep,
+    _: Reader,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> dict[str, Any]:
+    """Who did what and why, the oldest first."""
+    campaign = await lifecycle.find(connection, campaign_id)
+    found = await progress.events(connection, campaign, after(cursor) or 0, limit)
+    following = found[-1]["id"] if len(found) == limit else None
+    return page(found, following)
+
+
+@router.get("/{campaign_id}/errors")
+async def list_errors(campaign_id: UUID, connection: ConnectionDep, _: Reader) -> dict[str, Any]:
+    """Meta's codes that the campaign met, the most frequent first."""
+    campaign = await lifecycle.find(connection, campaign_id)
+    return page(await progress.errors(connection, campaign), None)
+
+
+def _draft(body: NewCampaign) -> dict[str, Any]:
+    draft = body.model_dump(mode="json", exclude={"audience", "unknown_window"})
+    keep_open = body.audience is Audience.OPEN
+    return draft | {"keep_open": keep_open, "unknown_window_s": body.unknown_window}
+
+
+def _shown(campaign: Campaign) -> dict[str, Any]:
+    shown: dict[str, Any] = jsonable_encoder(asdict(campaign))
+    shown["id"] = shown.pop("public_id")
+    shown["unknown_window"] = shown.pop("unknown_window_s")
+    return shown

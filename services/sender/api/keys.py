@@ -1,0 +1,103 @@
+"""Who may do what: bearer keys, stored as digests, with scopes."""
+
+import hashlib
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated
+
+from fastapi import Depends
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from services.sender.api.connection import RuntimeDep
+from services.sender.settings import SenderSettings
+from shared.web import Problem
+
+
+class Scope(StrEnum):
+    """Each scope includes those before it."""
+
+    READ = "read"
+    OPERATE = "operate"
+    ADMIN = "admin"
+
+
+_RANKS = {scope: rank for rank, scope in enumerate(Scope)}
+
+_FIND = text("SELECT id, name, scopes FROM api_keys WHERE digest = :digest AND revoked_at IS NULL")
+
+# A key of the environment stays valid as long as it is set: also if it was revoked in between.
+_ADMIN = text("""
+INSERT INTO api_keys (name, digest, scopes) VALUES ('admin', :digest, :scopes)
+ON CONFLICT (digest) DO UPDATE SET scopes = excluded.scopes, revoked_at = NULL
+""")
+
+_bearer = HTTPBearer(auto_error=False, description="An API key")
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The key that a request came with."""
+
+    key_id: int
+    name: str
+    scopes: Sequence[str]
+
+    @property
+    def actor(self) -> str:
+        """The name that the event log shows."""
+        return f"key:{self.name}"
+
+    def may(self, scope: Scope) -> bool:
+        held = max((_RANKS[Scope(one)] for one in self.scopes if one in _RANKS), default=-1)
+        return held >= _RANKS[scope]
+
+
+def digest_of(key: str) -> bytes:
+    """What is stored of a key. Keys are random and long, so a plain hash is enough."""
+    return hashlib.sha256(key.encode()).digest()
+
+
+async def ensure_admin_key(engine: AsyncEngine, settings: SenderSettings) -> None:
+    """Make the key of `HEADRACE_ADMIN_KEY` valid; called at the start of a sender."""
+    digest = digest_of(settings.admin_key.get_secret_value())
+    async with engine.begin() as connection:
+        await connection.execute(_ADMIN, {"digest": digest, "scopes": list(Scope)})
+
+
+async def caller(
+    runtime: RuntimeDep,
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
+) -> Caller:
+    """Look the key up by its digest: a comparison that says nothing about the key by its time.
+
+    On a connection of its own: an upload must not keep one for this while its body arrives.
+    """
+    if credentials is None:
+        raise _unauthorized("an API key is needed: Authorization: Bearer <key>")
+    async with runtime.engine.connect() as connection:
+        values = {"digest": digest_of(credentials.credentials)}
+        found = (await connection.execute(_FIND, values)).first()
+    if found is None:
+        raise _unauthorized("the API key is not valid")
+    return Caller(found.id, found.name, found.scopes)
+
+
+def require(scope: Scope) -> Callable[..., Awaitable[Caller]]:
+    async def allowed(caller: Annotated[Caller, Depends(caller)]) -> Caller:
+        if not caller.may(scope):
+            raise Problem(403, f"the API key lacks the scope {scope}")
+        return caller
+
+    return allowed
+
+
+Reader = Annotated[Caller, Depends(require(Scope.READ))]
+Operator = Annotated[Caller, Depends(require(Scope.OPERATE))]
+Admin = Annotated[Caller, Depends(require(Scope.ADMIN))]
+
+
+def _unauthorized(detail: str) -> Problem:
+    return Problem(401, detail, headers={"WWW-Authenticate": "Bearer"})

@@ -1,0 +1,154 @@
+"""Business numbers: registered, paused and resumed by people."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path
+from pydantic import BaseModel, ConfigDict, Field
+from sqlalchemy import Row, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.sender.api.connection import ConnectionDep, RuntimeDep
+from services.sender.api.keys import Admin, Operator, Reader
+from services.sender.api.paging import page
+from services.sender.settings import TOKEN_NAME
+from shared.settings import SettingsError
+from shared.web import Problem
+
+router = APIRouter(prefix="/v1/phone-numbers", tags=["phone numbers"])
+
+PhoneNumberId = Annotated[str, Path(pattern=r"^[0-9]{1,32}$", description="Meta's id of it")]
+
+# A pause with an end that has passed is over, whoever looks.
+_COLUMNS = """
+phone_number_id, waba_id, portfolio_id, rate, headroom, token_name, created_at,
+CASE WHEN paused_until <= now() THEN 'active' ELSE state END AS state,
+CASE WHEN paused_until <= now() THEN NULL ELSE paused_reason END AS paused_reason,
+CASE WHEN paused_until <= now() THEN NULL ELSE paused_until END AS paused_until
+"""
+
+_PUT = text(f"""
+INSERT INTO numbers (phone_number_id, waba_id, portfolio_id, rate, headroom, token_name)
+VALUES (:phone_number_id, :waba_id, :portfolio_id, :rate, :headroom, :token_name)
+ON CONFLICT (phone_number_id) DO UPDATE SET waba_id = excluded.waba_id,
+    portfolio_id = excluded.portfolio_id, rate = excluded.rate, headroom = excluded.headroom,
+    token_name = excluded.token_name
+RETURNING {_COLUMNS}
+""")  # noqa: S608  # built from constants
+
+_LIST = text(f"SELECT {_COLUMNS} FROM numbers ORDER BY phone_number_id")  # noqa: S608  # constants
+_GET = text(f"""
+SELECT {_COLUMNS} FROM numbers WHERE phone_number_id = :phone_number_id
+""")  # noqa: S608  # built from constants
+
+# An operator's pause outlasts one with an end.
+_PAUSE = text(f"""
+UPDATE numbers SET state = 'paused', paused_reason = 'operator', paused_until = NULL
+WHERE phone_number_id = :phone_number_id AND (state = 'active' OR paused_until IS NOT NULL)
+RETURNING {_COLUMNS}
+""")  # noqa: S608  # built from constants
+
+_RESUME = text(f"""
+UPDATE numbers SET state = 'active', paused_reason = NULL, paused_until = NULL
+WHERE phone_number_id = :phone_number_id AND state = 'paused'
+  AND (paused_until IS NULL OR paused_until > now())
+RETURNING {_COLUMNS}
+""")  # noqa: S608  # built from constants
+
+_WAKE = text("SELECT pg_notify('headrace', '')")
+
+
+class Number(BaseModel):
+    """A business number. Campaigns may use `rate` less the share `headroom`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    waba_id: str = Field(pattern=r"^[0-9]{1,32}$")
+    rate: int = Field(80, ge=1, le=10_000, description="Messages per second that Meta allows")
+    headroom: float = Field(0.2, ge=0, lt=1, description="Share kept for live conversations")
+    portfolio_id: str | None = Field(None, pattern=r"^[0-9]{1,32}$")
+    token: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z][A-Za-z0-9_]{0,63}$",
+        description="NAME of the setting HEADRACE_ACCESS_TOKEN_<NAME> with its own token",
+    )
+
+
+@router.put("/{phone_number_id}")
+async def put_number(
+    phone_number_id: PhoneNumberId,
+    body: Number,
+    runtime: RuntimeDep,
+    connection: ConnectionDep,
+    _: Admin,
+) -> dict[str, Any]:
+    """Register a number, or change it: every process acts on it within a second."""
+    if body.token is not None:
+        _check_token(body.token, runtime.settings.token_for)
+    values = body.model_dump(exclude={"token"}) | {"token_name": body.token}
+    row = (await connection.execute(_PUT, {"phone_number_id": phone_number_id, **values})).one()
+    await connection.execute(_WAKE)
+    return _shown(row)
+
+
+@router.get("")
+async def list_numbers(connection: ConnectionDep, _: Reader) -> dict[str, Any]:
+    rows = await connection.execute(_LIST)
+    return page([_shown(row) for row in rows], None)
+
+
+@router.get("/{phone_number_id}")
+async def get_number(
+    phone_number_id: PhoneNumberId, connection: ConnectionDep, _: Reader
+) -> dict[str, Any]:
+    return await _get(connection, phone_number_id)
+
+
+@router.post("/{phone_number_id}/pause")
+async def pause_number(
+    phone_number_id: PhoneNumberId, connection: ConnectionDep, _: Operator
+) -> dict[str, Any]:
+    """Nothing is claimed for the number until it is resumed."""
+    row = (await connection.execute(_PAUSE, {"phone_number_id": phone_number_id})).first()
+    return await _moved(connection, row, phone_number_id)
+
+
+@router.post("/{phone_number_id}/resume")
+async def resume_number(
+    phone_number_id: PhoneNumberId, connection: ConnectionDep, _: Operator
+) -> dict[str, Any]:
+    """End a pause, whoever made it."""
+    row = (await connection.execute(_RESUME, {"phone_number_id": phone_number_id})).first()
+    return await _moved(connection, row, phone_number_id)
+
+
+async def _moved(
+    connection: AsyncConnection, row: Row[Any] | None, phone_number_id: str
+) -> dict[str, Any]:
+    if row is None:
+        now = await _get(connection, phone_number_id)
+        reason = f" ({now['paused_reason']})" if now["paused_reason"] else ""
+        raise Problem(409, f"the number is {now['state']}{reason}")
+    await connection.execute(_WAKE)
+    return _shown(row)
+
+
+async def _get(connection: AsyncConnection, phone_number_id: str) -> dict[str, Any]:
+    row = (await connection.execute(_GET, {"phone_number_id": phone_number_id})).first()
+    if row is None:
+        raise Problem(404, "there is no number with this id")
+    return _shown(row)
+
+
+def _check_token(name: str, token_for: Any) -> None:
+    if not TOKEN_NAME.fullmatch(name):
+        raise Problem(422, "a token's name must not end in _FILE")
+    try:
+        token_for(name)
+    except SettingsError as error:
+        raise Problem(422, str(error)) from None
+
+
+def _shown(row: Row[Any]) -> dict[str, Any]:
+    shown = dict(row._mapping)  # noqa: SLF001  # SQLAlchemy's public name for it
+    shown["token"] = shown.pop("token_name")
+    return shown

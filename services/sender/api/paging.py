@@ -1,0 +1,38 @@
+"""Lists in pages: a limit, and a cursor that says after which id to go on."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from fastapi import Query
+
+from shared.web import Problem
+
+Limit = Annotated[int, Query(ge=1, le=1000)]
+Cursor = Annotated[str | None, Query(max_length=32)]
+
+
+def after(cursor: str | None) -> int | None:
+    """The id in a cursor of ours."""
+    if cursor is None:
+        return None
+    try:
+        found = int(cursor, 36)
+    except ValueError:
+        raise Problem(422, "the cursor is not one of this API") from None
+    if not 0 <= found < 1 << 63:
+        raise Problem(422, "the cursor is not one of this API")
+    return found
+
+
+def page(data: Sequence[Any], next_id: int | None) -> dict[str, Any]:
+    """A page; `next_id` is where the next one goes on, None when this one is the last."""
+    return {"data": data, "next_cursor": None if next_id is None else _base36(next_id)}
+
+
+def _base36(number: int) -> str:
+    digits = "0123456789abcdefghijklmnopqrstuvwxyz"
+    text = ""
+    while number or not text:
+        number, rest = divmod(number, 36)
+        text = digits[rest] + text
+    return text

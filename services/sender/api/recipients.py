@@ -1,0 +1,149 @@
+"""A campaign's recipients: uploaded, listed, looked at one by one, and what was rejected."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Path, Query, Request
+from fastapi.responses import JSONResponse, StreamingResponse
+from starlette.requests import ClientDisconnect
+
+from services.sender.api.connection import ConnectionDep, RuntimeDep
+from services.sender.api.idempotency import Answer, Once, StreamedOnceDep
+from services.sender.api.keys import Operator, Reader
+from services.sender.api.paging import Cursor, Limit, after, page
+from services.sender.audience import listing, uploads
+from services.sender.audience.records import FileRefused
+from services.sender.audience.rejects import rejects_csv
+from services.sender.audience.uploads import Heartbeat, IdleBodyError, Report, UploadLostError
+from services.sender.campaigns import lifecycle
+from services.sender.campaigns.lifecycle import Campaign
+from services.sender.runtime import Runtime
+from shared.domain.status import Status
+from shared.web import Problem
+
+router = APIRouter(prefix="/v1/campaigns/{campaign_id}", tags=["recipients"])
+
+_CSV_BODY = {
+    "requestBody": {
+        "required": True,
+        "description": "CSV in UTF-8 with a header row: a column phone, perhaps external_id;"
+        " every other column is a parameter of the template.",
+        "content": {"text/csv": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
+
+@router.post("/recipients", status_code=201, openapi_extra=_CSV_BODY)
+async def upload(
+    campaign_id: UUID, request: Request, runtime: RuntimeDep, _: Operator, once: StreamedOnceDep
+) -> JSONResponse:
+    """Add recipients from a CSV file: the whole file or nothing.
+
+    `rows` = `accepted` + `duplicate` + `invalid`; blank rows are none. In `rejects` the header is
+    row 1, as in a spreadsheet.
+    """
+    _check_type(request)
+    async with runtime.engine.connect() as connection:
+        campaign = await lifecycle.find(connection, campaign_id)
+    try:
+        async with _take_slot(request.app.state.upload_slots):
+            return await _take_in(runtime, campaign, _read(request, once), once)
+    except FileRefused as refused:
+        errors = [{"line": refused.line, "columns": list(refused.columns)}]
+        raise Problem(422, refused.detail, errors=errors) from None
+    except IdleBodyError:
+        raise Problem(408, f"no data came for {uploads.IDLE_SECONDS:g} s") from None
+    except UploadLostError:
+        raise Problem(409, "the upload was given up while it went on; send it again") from None
+    except ClientDisconnect:
+        raise Problem(400, "the body ended early") from None  # nobody is left to read it
+
+
+@router.get("/recipients")
+async def list_recipients(
+    campaign_id: UUID,
+    connection: ConnectionDep,
+    _: Reader,
+    status: Annotated[Status | None, Query()] = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> dict[str, Any]:
+    """In the order of their upload. With `status` a page may be short although more follow."""
+    campaign = await lifecycle.find(connection, campaign_id)
+    found = await listing.recipients(connection, campaign, status, after(cursor) or 0, limit)
+    return page(found.recipients, found.next_id)
+
+
+@router.get("/recipients/{recipient_id}")
+async def get_recipient(
+    campaign_id: UUID,
+    recipient_id: Annotated[int, Path(ge=1, lt=1 << 63)],
+    connection: ConnectionDep,
+    _: Reader,
+) -> dict[str, Any]:
+    """One recipient with the attempts that did not end accepted."""
+    campaign = await lifecycle.find(connection, campaign_id)
+    found = await listing.recipient(connection, campaign, recipient_id)
+    if found is None:
+        raise Problem(404, "the campaign has no recipient with this id")
+    return found
+
+
+@router.get("/rejects", response_class=StreamingResponse)
+async def list_rejects(campaign_id: UUID, runtime: RuntimeDep, _: Reader) -> StreamingResponse:
+    """Every rejected row of the uploads, as CSV."""
+    async with runtime.engine.connect() as connection:
+        campaign = await lifecycle.find(connection, campaign_id)
+    lines = rejects_csv(runtime.engine, campaign)
+    return StreamingResponse(lines, media_type="text/csv; charset=utf-8")
+
+
+async def _take_in(
+    runtime: Runtime, campaign: Campaign, body: AsyncIterator[bytes], once: Once
+) -> JSONResponse:
+    async with runtime.engine.connect() as connection:
+        if not await once.begin(connection):
+            async for _ in body:
+                pass  # to compare it with the first one's
+            return once.again()
+        async with uploads.whole(runtime.engine, connection, campaign) as upload_id:
+            heartbeat = Heartbeat(runtime.engine, upload_id)
+            report = await uploads.take_in(connection, heartbeat, campaign, upload_id, body)
+            return await once.keep(connection, Answer(201, _shown(report)))
+
+
+async def _read(request: Request, once: Once) -> AsyncGenerator[bytes]:
+    async for data in request.stream():
+        once.read(data)
+        yield data
+
+
+def _check_type(request: Request) -> None:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "text/csv":
+        raise Problem(415, f"recipients are taken as text/csv, not as {kind or 'nothing'}")
+    encoding = request.headers.get("content-encoding", "identity").lower()
+    if encoding != "identity":
+        raise Problem(415, "recipients are taken uncompressed: no Content-Encoding")
+
+
+def _take_slot(slots: asyncio.Semaphore) -> asyncio.Semaphore:
+    """Each upload keeps a database connection, and everybody else needs some too."""
+    if slots.locked():
+        detail = "as many uploads are under way as this process takes"
+        raise Problem(503, detail, headers={"Retry-After": "5"})
+    return slots
+
+
+def _shown(report: Report) -> dict[str, Any]:
+    counts = report.counts
+    return {
+        "upload_id": report.upload_id,
+        "rows": counts.rows,
+        "accepted": counts.accepted,
+        "duplicate": counts.duplicate,
+        "invalid": counts.invalid,
+        "rejects": [{"row": row, "reason": reason} for row, reason in report.rejects],
+    }

@@ -1,0 +1,50 @@
+"""Finds out from a header row which cell is what."""
+
+from dataclasses import dataclass
+
+from services.sender.audience.records import FileRefused
+from services.sender.campaigns.template import column_key
+
+COLUMN_LIMIT = 100
+#: Names of the phone column, the most telling first.
+PHONE_COLUMNS = ("phone", "phone_number", "phone number", "msisdn", "mobile", "whatsapp")
+EXTERNAL_ID = "external_id"
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Places of the cells; every named column that is not taken is a parameter of the template."""
+
+    width: int
+    phone: int
+    external_id: int | None
+    parameters: tuple[tuple[str, int], ...]
+
+
+def read_header(cells: list[str]) -> Columns:
+    """Read the header row. Raises `FileRefused` that names the columns found."""
+    keys = [column_key(cell) for cell in cells]
+    found = tuple(cell.strip() for cell in cells if cell.strip())
+    _check(keys, found)
+    phone = next((keys.index(name) for name in PHONE_COLUMNS if name in keys), None)
+    if phone is None:
+        names = ", ".join(found[:20]) or "none"
+        raise FileRefused(f"no column is named phone; columns found: {names}", 1, found)
+    external_id = keys.index(EXTERNAL_ID) if EXTERNAL_ID in keys else None
+    rest = [(key, place) for place, key in enumerate(keys) if key]
+    parameters = tuple(pair for pair in rest if pair[1] not in (phone, external_id))
+    return Columns(len(keys), phone, external_id, parameters)
+
+
+def _check(keys: list[str], found: tuple[str, ...]) -> None:
+    if any("\0" in key or not _is_utf8(key) for key in keys):
+        raise FileRefused("the header is not UTF-8 text; save the file as CSV UTF-8", 1)
+    if len(keys) > COLUMN_LIMIT:
+        raise FileRefused(f"{len(keys)} columns; at most {COLUMN_LIMIT} are taken", 1)
+    for key in keys:
+        if key and keys.count(key) > 1:
+            raise FileRefused(f"column {key} appears twice", 1, found)
+
+
+def _is_utf8(text: str) -> bool:
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)

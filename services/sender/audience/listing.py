@@ -1,0 +1,95 @@
+"""Shows the recipients of a campaign and what became of their messages."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Row, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.sender.campaigns.lifecycle import Campaign
+from shared.domain.status import Status
+from shared.whatsapp.errors import rule_for
+
+# Rows looked at for one page of a filtered list: a bound on its time, whatever the filter finds.
+SCAN = 10_000
+
+_COLUMNS = """
+m.id, r.phone, r.external_id, r.parameters, m.status::text AS status, m.attempt, m.spent, m.due_at,
+m.claimed_at, m.accepted_at, m.sent_at, m.delivered_at, m.read_at, m.failed_at, m.error_code,
+m.reason, m.wamid
+"""
+
+_LIST = text(f"""
+WITH scanned AS MATERIALIZED (
+    SELECT * FROM messages WHERE campaign_id = :campaign AND id > :after ORDER BY id LIMIT :scan
+), bounds AS (
+    SELECT max(id) AS last, count(*) AS seen FROM scanned
+), found AS MATERIALIZED (
+    SELECT * FROM scanned WHERE CAST(:status AS text) IS NULL OR status::text = :status
+    ORDER BY id LIMIT :limit
+)
+SELECT {_COLUMNS}, bounds.last, bounds.seen
+FROM bounds LEFT JOIN (found m JOIN recipients r ON r.id = m.id) ON true ORDER BY m.id
+""")  # noqa: S608  # built from constants
+
+_ONE = text(f"""
+SELECT {_COLUMNS} FROM messages m JOIN recipients r ON r.id = m.id
+WHERE m.id = :id AND m.campaign_id = :campaign
+""")  # noqa: S608  # built from constants
+
+_ATTEMPTS = text("""
+SELECT attempt, recorded_at, evidence_at, evidence::text AS evidence, error_code, outcome, wamid,
+    details, fbtrace_id
+FROM attempts WHERE message_id = :id ORDER BY attempt
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Recipients in the order of their ids; `next_id` is None when no more follow."""
+
+    recipients: list[dict[str, Any]]
+    next_id: int | None
+
+
+async def recipients(
+    connection: AsyncConnection, campaign: Campaign, status: Status | None, after: int, limit: int
+) -> Page:
+    """A page after an id. A filter looks at `SCAN` rows at most, so its page may be short."""
+    scan = limit if status is None else SCAN
+    values = {"campaign": campaign.id, "after": after, "scan": scan, "limit": limit}
+    rows = (await connection.execute(_LIST, {**values, "status": status})).all()
+    found = [row for row in rows if row.id is not None]
+    return Page([_shown(row) for row in found], _next_id(rows[0], found, scan, limit))
+
+
+def _next_id(bounds: Row[Any], found: list[Row[Any]], scan: int, limit: int) -> int | None:
+    if len(found) == limit:
+        return int(found[-1].id)
+    return int(bounds.last) if bounds.seen == scan else None
+
+
+async def recipient(
+    connection: AsyncConnection, campaign: Campaign, recipient_id: int
+) -> dict[str, Any] | None:
+    """One recipient with its attempts, or None."""
+    values = {"id": recipient_id, "campaign": campaign.id}
+    row = (await connection.execute(_ONE, values)).first()
+    if row is None:
+        return None
+    attempts = await connection.execute(_ATTEMPTS, {"id": recipient_id})
+    return _shown(row) | {"attempts": [_titled(attempt) for attempt in attempts]}
+
+
+def _shown(row: Row[Any]) -> dict[str, Any]:
+    shown = _titled(row)
+    shown.pop("last", None)
+    shown.pop("seen", None)
+    return shown
+
+
+def _titled(row: Row[Any]) -> dict[str, Any]:
+    titled = dict(row._mapping)  # noqa: SLF001  # SQLAlchemy's public name for it
+    code = titled["error_code"]
+    titled["error_title"] = None if code is None else rule_for(code, 400).title
+    return titled

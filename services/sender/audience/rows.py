@@ -1,0 +1,84 @@
+"""Turns a file's records into recipients, or into rejects with their reasons."""
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from services.sender.audience.columns import Columns, read_header
+from services.sender.audience.records import FileRefused, Record, RecordReader
+from shared.domain.phones import MISSING, Invalid, normalise
+
+_encode = msgspec.json.Encoder().encode
+RAW_LIMIT = 500
+
+#: row number, person, phone, external id, parameters as JSON, the row as it came.
+Recipient = tuple[int, str, str, str | None, str, str]
+#: row number, reason, the row as it came.
+Reject = tuple[int, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one piece of a file holds."""
+
+    recipients: list[Recipient] = field(default_factory=list)
+    rejects: list[Reject] = field(default_factory=list)
+
+
+class RowParser:
+    """Parses a CSV file piece by piece. It computes only, so it may run beside the event loop."""
+
+    def __init__(self, default_country: str | None) -> None:
+        self._reader = RecordReader()
+        self._country = default_country
+        self._columns: Columns | None = None
+
+    def feed(self, data: bytes, *, final: bool = False) -> Batch:
+        """The rows that `data` completes. Raises `FileRefused`."""
+        batch = Batch()
+        for record in self._reader.feed(data, final=final):
+            if self._columns is None:
+                self._columns = read_header(record.cells) if any(record.cells) else None
+            elif any(record.cells):
+                self._add(record, self._columns, batch)
+        if final and self._columns is None:
+            raise FileRefused("the file is empty: a header row with a column phone is needed")
+        return batch
+
+    def _add(self, record: Record, columns: Columns, batch: Batch) -> None:
+        cells = record.cells
+        raw = self._reader.delimiter.join(cells)[:RAW_LIMIT]
+        reason = self._unusable(cells, columns)
+        if reason:
+            batch.rejects.append((record.number, reason, _storable(raw)))
+            return
+        phone = normalise(cells[columns.phone], self._country)
+        if not isinstance(phone, Invalid):
+            place = columns.external_id
+            external_id = cells[place].strip() if place is not None else None
+            parameters = _encode({key: cells[at] for key, at in columns.parameters}).decode()
+            batch.recipients.append(
+                (record.number, phone.person, phone.digits, external_id or None, parameters, raw)
+            )
+        elif phone is not MISSING or "".join(cells).strip():
+            batch.rejects.append((record.number, phone.reason, raw))
+
+    def _unusable(self, cells: list[str], columns: Columns) -> str | None:
+        """Fills up a short row: spreadsheets leave out empty cells at the end."""
+        surplus = len(cells) - columns.width
+        if surplus > 0 and any(cells[columns.width :]):
+            return "more cells than columns"
+        if surplus < 0:
+            cells += [""] * -surplus
+        if self._reader.unclean and any(map(_is_unstorable, cells)):
+            return "not UTF-8 text"
+        return None
+
+
+def _is_unstorable(text: str) -> bool:
+    return "\0" in text or _storable(text) != text
+
+
+def _storable(text: str) -> str:
+    """The text with what Postgres cannot store replaced."""
+    return text.replace("\0", "\ufffd").encode(errors="replace").decode()

@@ -1,0 +1,177 @@
+"""Takes one file into a campaign: all of it or nothing, in constant memory."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from services.sender.audience.load import Counts, Load
+from services.sender.audience.records import FileRefused
+from services.sender.audience.rows import RowParser
+from services.sender.campaigns.lifecycle import Campaign, hold_open
+from shared.db.campaigns import add_event
+
+# Parsed at once in a thread: some 5,000 rows, a tenth of a second at most.
+PIECE = 256 * 1024
+# Rows do not wait longer for their piece to fill up, so that the database sees a slow client move.
+PIECE_SECONDS = 10.0
+IDLE_SECONDS = 60.0
+HEARTBEAT_SECONDS = 5.0
+SHOWN_REJECTS = 100
+
+_BEGIN = text("INSERT INTO uploads (campaign_id) VALUES (:campaign) RETURNING id")
+_BEAT = text("UPDATE uploads SET heartbeat_at = now() WHERE id = :upload")
+_FAIL = text("""
+UPDATE uploads SET state = 'failed', error = :error, finished_at = now()
+WHERE id = :upload AND state = 'running'
+""")
+_DONE = text("""
+UPDATE uploads SET state = 'done', rows = :rows, accepted = :accepted, duplicate = :duplicate,
+    invalid = :invalid, finished_at = clock_timestamp()
+WHERE id = :upload AND state = 'running' RETURNING id
+""")
+_FIRST_REJECTS = text("""
+SELECT row_number, reason FROM upload_rejects WHERE upload_id = :upload
+ORDER BY row_number LIMIT :most
+""")
+
+
+class IdleBodyError(Exception):
+    """The client has sent nothing for a minute."""
+
+
+class UploadLostError(Exception):
+    """The upload was given up by someone else while it went on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What became of a file. `rejects` are the first ones: row number and reason."""
+
+    upload_id: int
+    counts: Counts
+    rejects: list[tuple[int, str]]
+
+
+@asynccontextmanager
+async def whole(
+    engine: AsyncEngine, connection: AsyncConnection, campaign: Campaign
+) -> AsyncGenerator[int]:
+    """Commit what happens on `connection`, or nothing of it; yields the upload's id.
+
+    Its row, written on a connection of its own, shows the upload while it runs and why it failed.
+    When the process dies the row stays `running` with an old heartbeat, and no data is there.
+    """
+    upload = await _begin(engine, campaign)
+    failed: str | None = "interrupted"
+    try:
+        yield upload
+        await connection.commit()
+        failed = None
+    except FileRefused as refused:
+        failed = refused.detail
+        raise
+    finally:
+        if failed is not None:
+            await connection.rollback()  # first: it may hold the row that is written next
+            await _fail(engine, upload, failed)
+
+
+async def _begin(engine: AsyncEngine, campaign: Campaign) -> int:
+    async with engine.begin() as connection:
+        await hold_open(connection, campaign.id)
+        return int((await connection.execute(_BEGIN, {"campaign": campaign.id})).scalar_one())
+
+
+async def _fail(engine: AsyncEngine, upload_id: int, error: str) -> None:
+    async with engine.begin() as connection:
+        await connection.execute(_FAIL, {"upload": upload_id, "error": error})
+
+
+class Heartbeat:
+    """Says that an upload goes on, on a connection of its own: its own transaction is not seen."""
+
+    def __init__(self, engine: AsyncEngine, upload_id: int) -> None:
+        self._engine = engine
+        self._upload = upload_id
+        self._last = time.monotonic()
+
+    async def beat(self) -> None:
+        if time.monotonic() - self._last < HEARTBEAT_SECONDS:
+            return
+        async with self._engine.begin() as connection:
+            await connection.execute(_BEAT, {"upload": self._upload})
+        self._last = time.monotonic()
+
+
+async def take_in(
+    connection: AsyncConnection,
+    heartbeat: Heartbeat,
+    campaign: Campaign,
+    upload_id: int,
+    body: AsyncIterator[bytes],
+) -> Report:
+    """Read, load and count a body in the transaction of `connection`, within `whole`.
+
+    Raises `FileRefused`, `IdleBodyError`, and what `hold_open` raises when the campaign has closed
+    meanwhile. The campaign's row is held only at the end, so that it can be paused at any time.
+    """
+    load = await Load.begin(connection, campaign.id, upload_id)
+    parser = RowParser(campaign.default_country)
+    async for piece in pieces(body):
+        await load.stage(await asyncio.to_thread(parser.feed, piece))
+        await heartbeat.beat()
+    await load.stage(await asyncio.to_thread(parser.feed, b"", final=True))
+    await load.insert(heartbeat.beat)
+    await load.count()
+    await _finish(connection, campaign, upload_id, load.counts)
+    return Report(upload_id, load.counts, await _first_rejects(connection, upload_id))
+
+
+async def pieces(body: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
+    """A body in pieces worth a thread's while; a slow one in smaller ones."""
+    piece, began = bytearray(), time.monotonic()
+    while True:
+        data = await _next(body)
+        if data is None:
+            break
+        piece += data
+        if len(piece) >= PIECE or time.monotonic() - began >= PIECE_SECONDS:
+            yield bytes(piece)
+            piece, began = bytearray(), time.monotonic()
+    yield bytes(piece)
+
+
+async def _next(body: AsyncIterator[bytes]) -> bytes | None:
+    try:
+        async with asyncio.timeout(IDLE_SECONDS):
+            return await anext(body, None)
+    except TimeoutError:
+        raise IdleBodyError from None
+
+
+async def _finish(
+    connection: AsyncConnection, campaign: Campaign, upload_id: int, counts: Counts
+) -> None:
+    await hold_open(connection, campaign.id)
+    numbers = {
+        "rows": counts.rows,
+        "accepted": counts.accepted,
+        "duplicate": counts.duplicate,
+        "invalid": counts.invalid,
+    }
+    done = await connection.execute(_DONE, {"upload": upload_id, **numbers})
+    if done.first() is None:
+        raise UploadLostError
+    await add_event(connection, campaign.id, "uploaded", "upload", upload=upload_id, **numbers)
+    await connection.execute(text("SELECT pg_notify('headrace', '')"))
+
+
+async def _first_rejects(connection: AsyncConnection, upload_id: int) -> list[tuple[int, str]]:
+    values = {"upload": upload_id, "most": SHOWN_REJECTS}
+    rows = await connection.execute(_FIRST_REJECTS, values)
+    return [(row.row_number, row.reason) for row in rows]
