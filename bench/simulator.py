@@ -1,10 +1,11 @@
 """How many messages a second, with their webhooks, the simulator carries on one core.
 
-Run: .venv/bin/python bench/simulator.py [--messages 40000] [--batch 100]
+Run: .venv/bin/python bench/simulator.py [--messages 10000] [--runs 4] [--batch 100]
 
 Prints for the simulator and for an app that answers 200 and does nothing else, under the same
 load: messages per second until the last reply, the same until the last webhook, and CPU seconds
-of the server process per 1,000 messages. "On one core" means that the CPU figure allows it.
+of the server process per 1,000 messages. "On one core" means that the CPU figure allows it. Of
+several runs the cheapest counts. The load keeps a core of its own busy.
 """
 
 import argparse
@@ -19,10 +20,12 @@ import urllib.request
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import uvloop
+from typing_extensions import override
 
 _ROOT = Path(__file__).resolve().parent.parent
 _NUMBER = "840000000000002"
@@ -73,11 +76,13 @@ class Load(asyncio.Protocol):
         self._serials, self._finished = serials, finished
         self.transport: Any = None
 
+    @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send the first."""
         self.transport = transport
         self._next()
 
+    @override
     def data_received(self, data: bytes) -> None:
         """Replies are short: head and body mostly come in one piece, and end with a brace."""
         if not data.startswith(b"HTTP/1.1 200") and b"HTTP/1.1" in data:
@@ -95,25 +100,37 @@ class Load(asyncio.Protocol):
 class Receiver(asyncio.Protocol):
     """Takes webhooks in: counts statuses, answers 200 to each POST."""
 
-    statuses = 0
+    missing = 0
+    complete = asyncio.Event()
 
     def __init__(self) -> None:
         self._data = b""
         self._transport: Any = None
 
+    @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the way back."""
         self._transport = transport
 
+    @override
     def data_received(self, data: bytes) -> None:
         """Answer when the whole body is there."""
         self._data += data
         head, mark, body = self._data.partition(b"\r\n\r\n")
         if not mark or len(body) < int(head.rpartition(b"content-length: ")[2]):
             return
-        Receiver.statuses += body.count(b'"timestamp"')
+        self.expect(-body.count(b'"timestamp"'))
         self._data = b""
         self._transport.write(_OK)
+
+    @classmethod
+    def expect(cls, statuses: int) -> None:
+        """So many more (or fewer) are still to come."""
+        cls.missing += statuses
+        if cls.missing:
+            cls.complete.clear()
+        else:
+            cls.complete.set()
 
 
 def _request(serial: int) -> bytes:
@@ -182,19 +199,25 @@ async def _load(base: str, messages: int, connections: int) -> None:
     port = int(base.rpartition(":")[2])
     ends = [loop.create_future() for _ in range(connections)]
     for end in ends:
-        await loop.create_connection(lambda end=end: Load(serials, end), "127.0.0.1", port)
+        await loop.create_connection(partial(Load, serials, end), "127.0.0.1", port)
     await asyncio.gather(*ends)
+
+
+async def _cheapest(base: str, options: argparse.Namespace, statuses: int) -> Result:
+    """The run that cost least: whatever else runs on the machine can only add to the cost."""
+    results = [await _run(base, options, statuses) for _ in range(options.runs)]
+    return min(results, key=lambda result: result.cpu_s)
 
 
 async def _run(base: str, options: argparse.Namespace, statuses: int) -> Result:
     """Load the server, then wait for the statuses."""
+    Receiver.expect(statuses)
     cpu = (await asyncio.to_thread(_call, base, "/_sim/stats"))["cpu_seconds"]
     start = time.perf_counter()
     async with asyncio.timeout(_TIMEOUT_S):
         await _load(base, options.messages, options.connections)
         replied = time.perf_counter() - start
-        while Receiver.statuses < statuses:
-            await asyncio.sleep(0.01)
+        await Receiver.complete.wait()
     settled = time.perf_counter() - start
     cpu = (await asyncio.to_thread(_call, base, "/_sim/stats"))["cpu_seconds"] - cpu
     return Result(options.messages, replied, settled, cpu)
@@ -214,21 +237,23 @@ def _scenario(port: int, options: argparse.Namespace) -> dict[str, Any]:
 async def main(options: argparse.Namespace) -> None:
     """Both runs, and what the simulator costs beside the empty app."""
     async with _serving("--app-dir", "bench", "simulator:empty") as base:
-        baseline = await _run(base, options, 0)
+        baseline = await _cheapest(base, options, 0)
     receiver = await asyncio.get_running_loop().create_server(Receiver, "127.0.0.1", 0)
     async with receiver, _serving("--factory", "services.simulator.app:create_app") as base:
         port = receiver.sockets[0].getsockname()[1]
         await asyncio.to_thread(_call, base, "/_sim/scenario", _scenario(port, options))
-        simulator = await _run(base, options, 3 * options.messages)
+        simulator = await _cheapest(base, options, 3 * options.messages)
         stats = await asyncio.to_thread(_call, base, "/_sim/stats")
     baseline.show("empty app")
     simulator.show("simulator")
-    print(f"CPU ratio {simulator.cpu_per_thousand / baseline.cpu_per_thousand:.1f}, {stats}")
+    print(f"CPU ratio {simulator.cpu_per_thousand / baseline.cpu_per_thousand:.1f}")
+    print(f"webhooks of all runs: {stats['webhooks']}")
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--messages", type=int, default=40_000)
+    parser.add_argument("--messages", type=int, default=10_000)
+    parser.add_argument("--runs", type=int, default=4)
     parser.add_argument("--connections", type=int, default=200)
     parser.add_argument("--batch", type=int, default=100)
     parser.add_argument("--latency-ms", type=float, default=20)
