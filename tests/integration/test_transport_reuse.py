@@ -17,7 +17,7 @@ FIRST, SECOND = b'{"to":"first"}', b'{"to":"second"}'
 
 
 def outlet_to(transport: AiohttpTransport, url: str) -> Outlet:
-    return Outlet(transport, url, "v1", connect_timeout=0.2, read_timeout=0.2)
+    return Outlet(transport, url, "v1", connect_timeout=BOUND, read_timeout=BOUND)
 
 
 @on_both_loops
@@ -31,9 +31,10 @@ async def test_one_connection_carries_many_requests() -> None:
         assert len(server.peers) == 1
 
 
-def spoil(how: Act, done: threading.Event) -> Act:
+def spoil(how: Act, idle: threading.Event, done: threading.Event) -> Act:
     def act(peer: Peer) -> None:
         answer(peer)
+        assert idle.wait(BOUND)
         how(peer)
         done.set()
         peer.stall()
@@ -45,13 +46,14 @@ def spoil(how: Act, done: threading.Event) -> Act:
 @pytest.mark.parametrize("noticed", ["by the loop", "not yet"])
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_a_connection_spoilt_while_idle_is_not_used(loop: str, noticed: str, how: Act) -> None:
-    done = threading.Event()
+    idle, done = threading.Event(), threading.Event()
 
     async def scenario() -> None:
-        with Server(spoil(how, done)) as server, Server() as other:
+        with Server(spoil(how, idle, done)) as server, Server() as other:
             transport = AiohttpTransport()
             outlet = outlet_to(transport, server.url)
             assert isinstance(await outlet.post("1", "messages", FIRST, "secret"), Replied)
+            idle.set()
             # The loop is held on purpose, so that it cannot have read what came.
             assert done.wait(BOUND)
             if noticed == "by the loop":
@@ -78,7 +80,8 @@ async def test_a_late_reply_is_not_the_next_ones() -> None:
     with Server(answer_late) as server:
         transport = AiohttpTransport()
         outlet = outlet_to(transport, server.url)
-        assert await outlet.post("1", "messages", FIRST, "secret") == Lost(Reason.READ_TIMEOUT)
+        hasty = Outlet(transport, server.url, "v1", read_timeout=0.2)
+        assert await hasty.post("1", "messages", FIRST, "secret") == Lost(Reason.READ_TIMEOUT)
         late.set()
         reply = await outlet.post("1", "messages", SECOND, "secret")
         await transport.aclose()
@@ -167,6 +170,7 @@ async def test_it_serves_a_whole_client_too() -> None:
             streamed = await client.post(server.url, content=_pieces())
             assert streamed.status_code == 200
         assert server.count(FIRST + SECOND) == 1
+        assert b"transfer-encoding" not in server.received.lower()
 
 
 async def _pieces() -> AsyncGenerator[bytes]:

@@ -7,7 +7,7 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager
 
 import httpx
 import pytest
-from raw_server import Act, GoneError, Peer, Server, answer, on_both_loops
+from raw_server import BOUND, Act, GoneError, Peer, Server, answer, on_both_loops
 from waiting import until
 
 from services.sender.pipeline.reply import Lost, NotSent, Reason, Replied, Reply
@@ -21,10 +21,10 @@ TOKEN = "secret"
 
 @asynccontextmanager
 async def outlet_to(
-    url: str, *, connections: int = 10, proxy: str | None = None
+    url: str, *, connections: int = 10, proxy: str | None = None, seconds: float = BOUND
 ) -> AsyncGenerator[Outlet]:
     transport = AiohttpTransport(max_connections=connections, proxy=proxy)
-    yield Outlet(transport, url, "v1", connect_timeout=TIMEOUT, read_timeout=TIMEOUT)
+    yield Outlet(transport, url, "v1", connect_timeout=seconds, read_timeout=seconds)
     await transport.aclose()
 
 
@@ -77,7 +77,7 @@ async def test_an_unknown_name() -> None:
 @on_both_loops
 async def test_a_connect_that_hangs() -> None:
     with full_backlog() as url:
-        async with outlet_to(url) as outlet:
+        async with outlet_to(url, seconds=TIMEOUT) as outlet:
             assert await post(outlet) == NotSent(Reason.CONNECT_TIMEOUT)
 
 
@@ -108,7 +108,9 @@ def reset(peer: Peer) -> None:
 def test_a_tls_handshake_that_fails(loop: str, act: Act, reasons: set[Reason]) -> None:
     async def scenario() -> None:
         with Server(*[act] * 5) as server:
-            async with outlet_to(server.url.replace("http:", "https:")) as outlet:
+            seconds = TIMEOUT if act is Peer.stall else BOUND
+            url = server.url.replace("http:", "https:")
+            async with outlet_to(url, seconds=seconds) as outlet:
                 result = await post(outlet)
             assert isinstance(result, NotSent)
             assert result.reason in reasons
@@ -121,13 +123,11 @@ def test_a_tls_handshake_that_fails(loop: str, act: Act, reasons: set[Reason]) -
 @on_both_loops
 async def test_a_full_pool() -> None:
     with Server(Peer.stall) as server:
-        async with outlet_to(server.url, connections=1) as outlet:
-            first = asyncio.create_task(outlet.post("1", "messages", b"first", "secret"))
+        async with outlet_to(server.url, connections=1, seconds=TIMEOUT * 5) as outlet:
+            first = asyncio.create_task(outlet.post("1", "messages", b"first", TOKEN))
             await until(lambda: server.peers)
-            outlet_of_few = Outlet(
-                outlet._transport, server.url, "v1", connect_timeout=0.05, read_timeout=TIMEOUT
-            )
-            assert await post(outlet_of_few) == NotSent(Reason.POOL_TIMEOUT)
+            other = Outlet(outlet._transport, server.url, "v1", connect_timeout=0.05)
+            assert await post(other) == NotSent(Reason.POOL_TIMEOUT)
             assert await first == Lost(Reason.READ_TIMEOUT)
         assert BODY not in server.received
 
@@ -137,7 +137,8 @@ async def test_the_place_in_the_pool_comes_back_after_every_end() -> None:
     with Server(hang_up, Peer.stall) as server:
         async with outlet_to(server.url, connections=1) as outlet:
             assert await post(outlet) == Lost(Reason.DISCONNECTED)
-            assert await post(outlet) == Lost(Reason.READ_TIMEOUT)
+            hasty = Outlet(outlet._transport, server.url, "v1", read_timeout=TIMEOUT)
+            assert await post(hasty) == Lost(Reason.READ_TIMEOUT)
             assert isinstance(await post(outlet), Replied)
 
 

@@ -90,17 +90,25 @@ async def test_a_reason_that_the_transport_gives_is_kept() -> None:
 
 
 async def test_a_body_that_breaks_off_is_lost(httpx_mock: HTTPXMock) -> None:
-    httpx_mock.add_response(stream=_Broken(), url="https://graph.example/v1/1/messages")
+    stream = _Broken()
+    httpx_mock.add_response(stream=stream, url="https://graph.example/v1/1/messages")
     outlet = Outlet(httpx.AsyncHTTPTransport(), "https://graph.example", "v1")
 
     assert await outlet.post("1", "messages", BODY, TOKEN) == Lost(Reason.RESET)
+    assert stream.closed
 
 
 class _Broken(httpx.AsyncByteStream):
+    closed = False
+
     @override
     async def __aiter__(self) -> AsyncGenerator[bytes]:
         yield b'{"messages"'
         raise httpx.ReadError(TOKEN)
+
+    @override
+    async def aclose(self) -> None:
+        self.closed = True
 
 
 async def cancelled(*, told: bool | None) -> Reply:
