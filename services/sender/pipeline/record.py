@@ -38,9 +38,9 @@ WITH result AS MATERIALIZED (
             WHEN 'failed' THEN 'failed'
             WHEN 'retry' THEN CASE
                 WHEN old.spent + 1 >= campaigns.max_attempts OR campaigns.state = 'cancelled'
-                THEN 'failed' ELSE 'pending' END
+                THEN 'failed'::message_status ELSE 'pending' END
             ELSE 'pending'
-        END::message_status AS new_status
+        END AS new_status
     FROM result
     JOIN old ON old.id = result.id AND old.attempt = result.attempt
     JOIN campaigns ON campaigns.id = old.campaign_id
