@@ -24,6 +24,8 @@ STAMP = VENV / ".ready"
 
 # Longer than the slowest install seen, so that two terminals may run make at the same time.
 PATIENCE_S = 900
+# pip ends at once when it is told to; what does not is no reason to hang.
+STOP_S = 10
 MACHINES = ("x86_64", "aarch64", "arm64", "armv7l")
 
 
@@ -63,6 +65,9 @@ def alone() -> Iterator[None]:
 
 
 def wait_for(descriptor: int) -> None:
+    if locked(descriptor):
+        return
+    print("Waiting for another make that is setting up .venv", flush=True)
     deadline = time.monotonic() + PATIENCE_S
     while not locked(descriptor):
         if time.monotonic() > deadline:
@@ -108,6 +113,7 @@ def run(command: list[str], failure: str) -> None:
             lines = followed(process)
         except BaseException:
             process.terminate()
+            process.wait(STOP_S)
             raise
     LOG.write_text("".join(lines), encoding="utf-8")
     if process.returncode != 0:
