@@ -98,8 +98,11 @@ def main() -> int:
     """Entry point; returns the exit code."""
     try:
         return headrace.main(standalone_mode=False) or 0
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
+        return error.exit_code
+    except click.ClickException as error:
+        click.echo(f"headrace: {error.format_message()}", err=True)
         return error.exit_code
     except click.Abort:
         return INTERRUPTED

@@ -33,8 +33,11 @@ def stormy(seed: int, recipients: int, rate: int) -> dict[str, Any]:
 
 
 def _episodes(seconds: float) -> dict[str, float]:
-    """About three of them in the main run; what is on the wire while one lasts is refused."""
-    every = min(9.0, max(0.3, seconds / 3))
+    """A few in the main run: what is on the wire while one lasts is refused.
+
+    Each costs the sender a second and a part of its pace, so they must be rare to be honest.
+    """
+    every = min(9.0, max(0.5, 0.7 * seconds))
     return {"every_s": every, "for_s": min(0.3, every / 3)}
 
 
