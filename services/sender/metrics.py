@@ -16,7 +16,7 @@ SEND_SECONDS = Histogram(
 IN_FLIGHT = Gauge("headrace_sends_in_flight", "Requests on the wire", ["phone_number_id"])
 SLOTS = Counter(
     "headrace_slots",
-    "Booked slots: used, void (nothing to send) or late",
+    "Booked slots: used, late (void), or empty (nothing was due)",
     ["phone_number_id", "use"],
 )
 PACE = Gauge(

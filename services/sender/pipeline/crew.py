@@ -78,7 +78,7 @@ class Crew:
     def _member(self, number: str) -> _Member:
         if number not in self._members:
             bucket = Bucket(self._redis, number)
-            desk = Desk(self._engine, self._watermarks, self._lease_s)
+            desk = Desk(number, self._engine, self._watermarks, self._lease_s)
             worker = Worker(bucket, desk, self._make_sending(number, bucket))
             steps = (worker.prepare, worker.release)
             preparing, releasing = (

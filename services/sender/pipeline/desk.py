@@ -18,7 +18,10 @@ from services.sender.pipeline.watermarks import Watermarks
 class Desk:
     """Filled from the roster twice a second; empty while the number may not send."""
 
-    def __init__(self, engine: AsyncEngine, watermarks: Watermarks, lease_s: float) -> None:
+    def __init__(
+        self, phone_number_id: str, engine: AsyncEngine, watermarks: Watermarks, lease_s: float
+    ) -> None:
+        self._number = phone_number_id
         self._engine = engine
         self._watermarks = watermarks
         self._oldest_s = lease_s / 2
@@ -50,19 +53,17 @@ class Desk:
         campaigns = {campaign.id: campaign for campaign in view.campaigns} if view else {}
         self._view = view
         self._routes = {
-            campaign.id: self._route(view.phone_number_id, campaign, access_token)
-            for campaign in campaigns.values()
-            if view
+            campaign.id: self._route(campaign, access_token) for campaign in campaigns.values()
         }
         due = {campaign.id for campaign in campaigns.values() if campaign.due}
         self._expecting = (self._expecting & campaigns.keys()) | due
         self._changed.set()
 
-    def _route(self, phone_number_id: str, campaign: CampaignView, token: str) -> Route:
+    def _route(self, campaign: CampaignView, token: str) -> Route:
         known = self._routes.get(campaign.id)
         # A template is frozen at start: compiling it once per process is enough.
         template = known.template if known else compile_template(campaign.template)
-        return Route(phone_number_id, campaign.endpoint, template, token)
+        return Route(self._number, campaign.endpoint, template, token)
 
     async def wait(self, seconds: float) -> None:
         """Until the next roster, at most so long."""
@@ -81,8 +82,7 @@ class Desk:
     def note(self, slots: Slots) -> None:
         """Learn the effective pace from a booking."""
         self._pace = slots.pace
-        if self._view:
-            metrics.PACE.labels(self._view.phone_number_id).set(slots.pace)
+        metrics.PACE.labels(self._number).set(slots.pace)
 
     async def claim(self, permits: int) -> list[ClaimedMessage]:
         """Messages for so many permits: those that missed their slot first."""
@@ -93,6 +93,9 @@ class Desk:
         with metrics.CLAIM_SECONDS.time():
             found = await claim(self._engine, shares)
         self._learn(shares, found)
+        unused = permits - len(kept) - len(found.messages)
+        metrics.CLAIMED.labels(self._number).inc(len(found.messages))
+        metrics.SLOTS.labels(self._number, "empty").inc(unused)
         return kept + found.messages
 
     def _divide(self, permits: int) -> list[Share]:
@@ -108,8 +111,6 @@ class Desk:
             self._watermarks.advance(share, found.last_due.get(share.campaign_id), full=full)
             if not full:
                 self._expecting.discard(share.campaign_id)
-        if self._view:
-            metrics.CLAIMED.labels(self._view.phone_number_id).inc(len(found.messages))
 
     def route(self, message: ClaimedMessage) -> Route | str:
         """How the message may leave now, or why it may not."""
@@ -119,6 +120,7 @@ class Desk:
 
     def keep_for_next(self, message: ClaimedMessage) -> None:
         """Its slot is gone: it takes one of the next block."""
+        metrics.SLOTS.labels(self._number, "late").inc()
         self._kept.append(message)
 
     def take_kept(self) -> list[ClaimedMessage]:

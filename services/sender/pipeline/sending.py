@@ -62,6 +62,7 @@ class Sending:
 
     def start(self, route: Route, message: ClaimedMessage, redis_slot: float) -> None:
         """Put a message on the wire."""
+        metrics.SLOTS.labels(self._number, "used").inc()
         self._spawn(self._send(route, message, redis_slot, time.monotonic()))
 
     def give_back(self, message: ClaimedMessage, why: str) -> None:
