@@ -4,8 +4,8 @@ import asyncio
 import gc
 import signal
 import threading
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
 from types import FrameType
 
 from fastapi import FastAPI
@@ -46,8 +46,8 @@ def create_app() -> Front:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None, None]:
         _on_terminate(sends.close)
-        _relax_collector()
-        yield
+        with _rare_collections():
+            yield
         world.delivery.close()
 
     rest = FastAPI(title="Headrace simulator", lifespan=lifespan)
@@ -55,10 +55,13 @@ def create_app() -> Front:
     return Front(sends, rest)
 
 
-def _relax_collector() -> None:
+@contextmanager
+def _rare_collections() -> Generator[None, None, None]:
     """Collect cycles rarely: there are hardly any, and thousands of waiting statuses to look at."""
-    gc.freeze()
+    before = gc.get_threshold()
     gc.set_threshold(50_000, 20, 20)
+    yield
+    gc.set_threshold(*before)
 
 
 def _is_send(path: str) -> bool:

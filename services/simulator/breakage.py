@@ -19,6 +19,8 @@ async def reset(receive: Receive, send: Send) -> None:
     ASGI has no way to say this, so it reaches for the transport behind uvicorn's `send`.
     """
     transport: asyncio.Transport = send.__self__.transport  # type: ignore[attr-defined]  # uvicorn's
+    if transport.is_closing():
+        return  # the client was faster
     connection = transport.get_extra_info("socket")
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RST_ON_CLOSE)
     transport.abort()

@@ -21,8 +21,8 @@ class Wheel(Generic[_Item]):
         return self._size
 
     def add(self, when: float, item: _Item) -> None:
-        """Due at `when`, or with the next turn if that is over."""
-        tick = max(_tick(when), self._turned_to + 1)
+        """Due within a tick after `when`, or with the next turn if that is over."""
+        tick = max(_tick(when), self._turned_to) + 1
         self._slots.setdefault(tick, []).append(item)
         self._size += 1
 
