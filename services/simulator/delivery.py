@@ -138,7 +138,7 @@ class Delivery:
     def _send(self, poster: Poster, post: Post) -> None:
         bare = self._webhooks.omit_token_on_failed
         body = webhook(self._waba_id, post.number, post.updates, bare_failures=bare)
-        for message, status, _ in post.updates:
+        for message, _, status, _ in post.updates:
             if status == "failed":
                 message.failed_reported = True
         self._flying.add(post)
@@ -157,7 +157,7 @@ class Delivery:
         self._arm()
 
     def _acknowledge(self, post: Post) -> None:
-        for message, status, _ in post.updates:
+        for message, _, status, _ in post.updates:
             message.acknowledge(status)
         self.outstanding -= len(post.updates)
         self.acknowledged += len(post.updates)

@@ -66,10 +66,10 @@ class Sends:
             await self._blur(verdict, body, receive, respond)
 
     async def _accept(self, message: Message, verdict: Clear | Ambiguous, dice: Dice) -> bytes:
-        acceptance, early = self._world.accept(message, verdict, dice)
+        wamid, early = self._world.accept(message, verdict, dice)
         if early:
             await self._world.delivery.post_now(early, _EARLY_S)
-        return replies.accepted(message.to, acceptance.wamid, template=message.template)
+        return replies.accepted(message.to, wamid, template=message.template)
 
     async def _take_time(self, dice: Dice) -> None:
         latency = self._world.scenario.latency

@@ -20,9 +20,13 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Update(NamedTuple):
-    """One status of one message, and when it happened (Unix seconds)."""
+    """One status of one message, and when it happened (Unix seconds).
+
+    Those that wait share their message's id; kept in the ledger it would cost a third more memory.
+    """
 
     message: Acceptance
+    wamid: str
     status: str
     happened: int
 
@@ -55,8 +59,8 @@ def webhook(waba_id: str, number: str, updates: Sequence[Update], *, bare_failur
 
 
 def _status(update: Update, *, bare_failures: bool) -> _Status:
-    message, status, happened = update
-    shown = _Status(message.wamid, status, str(happened))
+    message, wamid, status, happened = update
+    shown = _Status(wamid, status, str(happened))
     if is_user_id(message.to):
         shown.recipient_user_id = message.to
     else:

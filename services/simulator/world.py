@@ -51,8 +51,11 @@ class World:
 
     def accept(
         self, message: Message, verdict: Clear | Ambiguous, dice: Dice
-    ) -> tuple[Acceptance, Update | None]:
-        """Accept, and set the statuses going. Returns the one to post before the reply, if any."""
+    ) -> tuple[str, Update | None]:
+        """Accept, and set the statuses going.
+
+        Returns the message's id and the status to post before the reply, if any.
+        """
         failure = self.behaviour.failure(message.to)
         acceptance = Acceptance(
             serial=self.ledger.next_serial(),
@@ -66,11 +69,12 @@ class World:
             failure=failure.code if failure else None,
         )
         self.ledger.accept(acceptance, time.monotonic())
+        wamid = acceptance.wamid
         if acceptance.withheld or not self.delivery.active:
-            return acceptance, None
+            return wamid, None
         certain = isinstance(verdict, Ambiguous)
         life = live(self.scenario.webhooks, dice, failure, certain=certain)
-        return acceptance, self._start(acceptance, life)
+        return wamid, self._start(acceptance, wamid, life)
 
     def stats(self) -> dict[str, Any]:
         """What happened since the last clear."""
@@ -99,18 +103,18 @@ class World:
             )
         )
 
-    def _start(self, acceptance: Acceptance, life: Life) -> Update | None:
+    def _start(self, acceptance: Acceptance, wamid: str, life: Life) -> Update | None:
         self._lost += life.lost
         self._repeated += life.repeated
         steps = life.steps
+        at = acceptance.at
         early = None
         if life.early and steps:
-            early, steps = Update(acceptance, steps[0].status, int(acceptance.at)), steps[1:]
-        at = acceptance.at
+            early, steps = Update(acceptance, wamid, steps[0].status, int(at)), steps[1:]
         self.delivery.schedule(
             [
-                (step.delay, Update(acceptance, step.status, int(at + step.happened)))
-                for step in steps
+                (delay, Update(acceptance, wamid, status, int(at + happened)))
+                for delay, status, happened in steps
             ]
         )
         return early

@@ -43,6 +43,11 @@ def acceptance(**changes: Any) -> Acceptance:
     return Acceptance(**{**fields, **changes})
 
 
+def update(status: str, happened: int = 1, **changes: Any) -> Update:
+    message = acceptance(**changes)
+    return Update(message, message.wamid, status, happened)
+
+
 def statuses(*updates: Update, bare_failures: bool = False) -> list[dict[str, Any]]:
     body = webhook("73", "84", updates, bare_failures=bare_failures)
     value = json.loads(body)["entry"][0]["changes"][0]["value"]
@@ -103,7 +108,7 @@ def test_a_user_id_takes_the_place_of_a_phone() -> None:
     message = read("84", "messages", json.dumps(body).encode())
     told = json.loads(replies.accepted(message.to, "wamid.X", template=True))
     assert told["contacts"] == [{"input": message.to, "user_id": message.to}]
-    (status,) = statuses(Update(acceptance(to=message.to), "sent", 1))
+    (status,) = statuses(update("sent", 1, to=message.to))
     assert status["recipient_user_id"] == message.to
     assert "recipient_id" not in status
 
@@ -138,11 +143,10 @@ def test_ids_are_unique_and_hold_the_person_as_metas_do() -> None:
 
 
 def test_a_status_is_metas() -> None:
-    message = acceptance()
-    (status,) = statuses(Update(message, "delivered", 1796112003))
+    (status,) = statuses(update("delivered", 1796112003))
     assert status.pop("conversation") == {"id": f"{1:032x}", "origin": {"type": "marketing"}}
     assert status == {
-        "id": message.wamid,
+        "id": acceptance().wamid,
         "status": "delivered",
         "timestamp": "1796112003",
         "recipient_id": "12025550142",
@@ -157,12 +161,12 @@ def test_a_status_is_metas() -> None:
 
 
 def test_read_costs_nothing() -> None:
-    (status,) = statuses(Update(acceptance(), "read", 1))
+    (status,) = statuses(update("read", 1))
     assert "pricing" not in status
 
 
 def test_a_webhook_is_what_the_project_reads() -> None:
-    updates = [Update(acceptance(), "sent", 5), Update(acceptance(failure=131026), "failed", 6)]
+    updates = [update("sent", 5), update("failed", 6, failure=131026)]
     body = webhook("73", "84", updates, bare_failures=False)
     (entry,) = msgspec.json.decode(body, type=Webhook).entry
     value = msgspec.json.decode(entry.changes[0].value, type=Value)
@@ -174,16 +178,16 @@ def test_a_webhook_is_what_the_project_reads() -> None:
 
 
 def test_slashes_are_escaped_so_that_the_raw_bytes_matter() -> None:
-    body = webhook("73", "84", [Update(acceptance(failure=1), "failed", 6)], bare_failures=False)
+    body = webhook("73", "84", [update("failed", 6, failure=1)], bare_failures=False)
     assert body.count(b"/") == body.count(rb"\/") > 0
 
 
 def test_failures_may_lack_the_token_except_where_it_is_all_the_sender_has() -> None:
-    clear = Update(acceptance(failure=131026), "failed", 1)
-    unclear = Update(acceptance(failure=131026, answer="stall"), "failed", 1)
+    clear = update("failed", 1, failure=131026)
+    unclear = update("failed", 1, failure=131026, answer="stall")
     told = statuses(clear, unclear, bare_failures=True)
     assert ["biz_opaque_callback_data" in status for status in told] == [False, True]
-    (sent,) = statuses(Update(acceptance(), "sent", 1), bare_failures=True)
+    (sent,) = statuses(update("sent", 1), bare_failures=True)
     assert sent["biz_opaque_callback_data"] == TOKEN
 
 
