@@ -7,10 +7,11 @@ import signal
 import tempfile
 from pathlib import Path
 
-import asyncpg
 import click
-import httpx
+from asyncpg import PostgresError
+from httpx import HTTPError
 from rich.console import Console
+from sqlalchemy.exc import SQLAlchemyError
 
 from services.cli.commands import campaign, halt, number, unhalt
 from services.cli.demo import TUNING, Plan, run
@@ -30,10 +31,10 @@ EXPECTED = (
     EmbeddedError,
     LeashError,
     RestError,
-    ServiceError,
     OSError,
-    asyncpg.PostgresError,
-    httpx.HTTPError,
+    PostgresError,
+    HTTPError,
+    SQLAlchemyError,
 )
 
 
@@ -106,6 +107,10 @@ def main() -> int:
         return error.exit_code
     except click.Abort:
         return INTERRUPTED
+    except ServiceError as error:
+        click.echo(f"headrace: {error}", err=True)  # with the end of its log
+        return 1
     except EXPECTED as error:
-        click.echo(f"headrace: {error}", err=True)
+        line = next(iter(str(error).splitlines()), type(error).__name__)
+        click.echo(f"headrace: {line}", err=True)
         return 1

@@ -1,7 +1,6 @@
 """The demo: a whole campaign on this machine, through everything that goes wrong with Meta."""
 
 import time
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +53,7 @@ async def run(stack: Stack, plan: Plan, folder: Path, console: Console) -> Repor
         troubles = [
             *([] if settled else [f"not settled after {plan.patience:.0f} s"]),
             *_upload_troubles(file, uploaded, outcome),
-            *_count_troubles((await trial.look())["counts"], outcome),
+            *_count_troubles(outcome),
         ]
         return _report(plan, outcome, await trial.rejects(), troubles, time.monotonic() - began)
 
@@ -65,7 +64,7 @@ def _report(
     return Report(
         recipients=len(outcome.rows),
         rejects=rejects,
-        steps=funnel(Counter(row.status.value for row in outcome.rows)),
+        steps=funnel(outcome.statuses),
         errors=_errors(outcome),
         rate_configured=plan.rate,
         rate_achieved=achieved_rate(outcome.ledger),
@@ -97,10 +96,7 @@ def _upload_troubles(
     return troubles
 
 
-def _count_troubles(counts: Mapping[str, int], outcome: Outcome) -> list[str]:
-    """The API's counters are exact, or they are wrong."""
-    rows = Counter(row.status.value for row in outcome.rows)
-    counted = {name: count for name, count in counts.items() if count and name != "total"}
-    if counted == dict(rows):
+def _count_troubles(outcome: Outcome) -> list[str]:
+    if outcome.counts == outcome.statuses:
         return []
-    return [f"the API counts {counted}, the table has {dict(rows)}"]
+    return [f"the API counts {outcome.counts}, the table has {outcome.statuses}"]

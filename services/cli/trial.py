@@ -33,13 +33,19 @@ Seen = Callable[[Mapping[str, Any]], None]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Both sides' books at the end, and how they compare."""
+    """Both sides' books at the end, and how they compare. `counts` is what the API says."""
 
     comparison: Comparison
+    counts: Mapping[str, int]
     rows: list[Row]
     ledger: list[Acceptance]
     unclear: list[Unclear]
     stats: Stats
+
+    @property
+    def statuses(self) -> dict[str, int]:
+        """Rows per status: the API's counts are exact, or they are wrong."""
+        return dict(Counter(row.status.value for row in self.rows))
 
 
 class Trial:
@@ -93,8 +99,16 @@ class Trial:
     async def compare(self, excuses: Collection[int | str] = ()) -> Outcome:
         rows = await self.books.rows(self.campaign)
         ledger, unclear = await self.meta.ledger(), await self.meta.unclear()
-        comparison = compare(rows, ledger, unclear, excuses)
-        return Outcome(comparison, rows, ledger, unclear, await self.meta.stats())
+        told = (await self.look())["counts"]
+        counts = {name: count for name, count in told.items() if count and name != "total"}
+        return Outcome(
+            compare(rows, ledger, unclear, excuses),
+            counts,
+            rows,
+            ledger,
+            unclear,
+            await self.meta.stats(),
+        )
 
 
 @asynccontextmanager
