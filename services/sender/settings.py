@@ -3,9 +3,9 @@
 import os
 import re
 from enum import StrEnum
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import NoDecode
 
 from shared.settings import DatabaseSettings, SettingsError, read_secret
@@ -32,10 +32,10 @@ class SenderSettings(DatabaseSettings):
     access_token: SecretStr = Field(min_length=1)
     admin_key: SecretStr
     roles: Annotated[frozenset[Role], NoDecode] = frozenset(Role)
-    # A claim older than half the lease is not sent, so a lease outlives the slowest send.
-    lease_s: float = Field(90, gt=0)
     connect_timeout_s: float = Field(5, gt=0)
     read_timeout_s: float = Field(30, gt=0)
+    # A claim older than half the lease is not sent. Checked after the two timeouts above.
+    lease_s: float = Field(90, gt=0)
     #: Most messages of one number in flight in one process.
     concurrency: int = Field(512, ge=1, le=4096)
 
@@ -67,14 +67,16 @@ class SenderSettings(DatabaseSettings):
                 raise ValueError(f"no role is called {name!r}; it takes {known}")
         return names
 
-    @model_validator(mode="after")
-    def _lease_outlives_a_send(self) -> Self:
-        if self.lease_s / 2 < self.connect_timeout_s + self.read_timeout_s:
+    @field_validator("lease_s")
+    @classmethod
+    def _outlives_a_send(cls, value: float, info: ValidationInfo) -> float:
+        """Half of it must hold a whole send, or a message on the wire may be taken for lost."""
+        times = [info.data.get(name, 0.0) for name in ("connect_timeout_s", "read_timeout_s")]
+        if value < 2 * sum(times):
             raise ValueError(
-                "HEADRACE_LEASE_S must be at least twice HEADRACE_CONNECT_TIMEOUT_S plus"
-                " HEADRACE_READ_TIMEOUT_S, or a message in flight may be taken for lost"
+                f"must be at least {2 * sum(times):g}: twice connect plus read timeout"
             )
-        return self
+        return value
 
     @property
     def least_unknown_window_s(self) -> int:

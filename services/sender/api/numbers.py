@@ -1,10 +1,11 @@
 """Business numbers: registered, paused and resumed by people."""
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path
 from pydantic import BaseModel, ConfigDict, Field
-from sqlalchemy import Row, text
+from sqlalchemy import RowMapping, TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.sender.api.connection import ConnectionDep, RuntimeDep
@@ -85,7 +86,8 @@ async def put_number(
     if body.token is not None:
         _check_token(body.token, runtime.settings.token_for)
     values = body.model_dump(exclude={"token"}) | {"token_name": body.token}
-    row = (await connection.execute(_PUT, {"phone_number_id": phone_number_id, **values})).one()
+    values["phone_number_id"] = phone_number_id
+    row = (await connection.execute(_PUT, values)).mappings().one()
     await connection.execute(_WAKE)
     return _shown(row)
 
@@ -93,7 +95,7 @@ async def put_number(
 @router.get("")
 async def list_numbers(connection: ConnectionDep, _: Reader) -> dict[str, Any]:
     rows = await connection.execute(_LIST)
-    return page([_shown(row) for row in rows], None)
+    return page([_shown(row) for row in rows.mappings()], None)
 
 
 @router.get("/{phone_number_id}")
@@ -108,8 +110,7 @@ async def pause_number(
     phone_number_id: PhoneNumberId, connection: ConnectionDep, _: Operator
 ) -> dict[str, Any]:
     """Nothing is claimed for the number until it is resumed."""
-    row = (await connection.execute(_PAUSE, {"phone_number_id": phone_number_id})).first()
-    return await _moved(connection, row, phone_number_id)
+    return await _move(connection, _PAUSE, phone_number_id)
 
 
 @router.post("/{phone_number_id}/resume")
@@ -117,13 +118,14 @@ async def resume_number(
     phone_number_id: PhoneNumberId, connection: ConnectionDep, _: Operator
 ) -> dict[str, Any]:
     """End a pause, whoever made it."""
-    row = (await connection.execute(_RESUME, {"phone_number_id": phone_number_id})).first()
-    return await _moved(connection, row, phone_number_id)
+    return await _move(connection, _RESUME, phone_number_id)
 
 
-async def _moved(
-    connection: AsyncConnection, row: Row[Any] | None, phone_number_id: str
+async def _move(
+    connection: AsyncConnection, move: TextClause, phone_number_id: str
 ) -> dict[str, Any]:
+    values = {"phone_number_id": phone_number_id}
+    row = (await connection.execute(move, values)).mappings().first()
     if row is None:
         now = await _get(connection, phone_number_id)
         reason = f" ({now['paused_reason']})" if now["paused_reason"] else ""
@@ -133,13 +135,14 @@ async def _moved(
 
 
 async def _get(connection: AsyncConnection, phone_number_id: str) -> dict[str, Any]:
-    row = (await connection.execute(_GET, {"phone_number_id": phone_number_id})).first()
+    values = {"phone_number_id": phone_number_id}
+    row = (await connection.execute(_GET, values)).mappings().first()
     if row is None:
         raise Problem(404, "there is no number with this id")
     return _shown(row)
 
 
-def _check_token(name: str, token_for: Any) -> None:
+def _check_token(name: str, token_for: Callable[[str], str]) -> None:
     if not TOKEN_NAME.fullmatch(name):
         raise Problem(422, "a token's name must not end in _FILE")
     try:
@@ -148,7 +151,7 @@ def _check_token(name: str, token_for: Any) -> None:
         raise Problem(422, str(error)) from None
 
 
-def _shown(row: Row[Any]) -> dict[str, Any]:
-    shown = dict(row._mapping)  # noqa: SLF001  # SQLAlchemy's public name for it
+def _shown(row: RowMapping) -> dict[str, Any]:
+    shown = dict(row)
     shown["token"] = shown.pop("token_name")
     return shown

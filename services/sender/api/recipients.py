@@ -16,7 +16,7 @@ from services.sender.api.paging import Cursor, Limit, after, page
 from services.sender.audience import listing, uploads
 from services.sender.audience.records import FileRefused
 from services.sender.audience.rejects import rejects_csv
-from services.sender.audience.uploads import Heartbeat, IdleBodyError, Report, UploadLostError
+from services.sender.audience.uploads import IdleBodyError, Report, UploadLostError
 from services.sender.campaigns import lifecycle
 from services.sender.campaigns.lifecycle import Campaign
 from services.sender.runtime import Runtime
@@ -37,7 +37,11 @@ _CSV_BODY = {
 
 @router.post("/recipients", status_code=201, openapi_extra=_CSV_BODY)
 async def upload(
-    campaign_id: UUID, request: Request, runtime: RuntimeDep, _: Operator, once: StreamedOnceDep
+    campaign_id: UUID,
+    request: Request,
+    runtime: RuntimeDep,
+    caller: Operator,
+    once: StreamedOnceDep,
 ) -> JSONResponse:
     """Add recipients from a CSV file: the whole file or nothing.
 
@@ -49,10 +53,10 @@ async def upload(
         campaign = await lifecycle.find(connection, campaign_id)
     try:
         async with _take_slot(request.app.state.upload_slots):
-            return await _take_in(runtime, campaign, _read(request, once), once)
+            body = _read(request, once)
+            return await _take_in(runtime, campaign, body, once, caller.actor)
     except FileRefused as refused:
-        errors = [{"line": refused.line, "columns": list(refused.columns)}]
-        raise Problem(422, refused.detail, errors=errors) from None
+        raise _refusal(refused) from None
     except IdleBodyError:
         raise Problem(408, f"no data came for {uploads.IDLE_SECONDS:g} s") from None
     except UploadLostError:
@@ -101,16 +105,15 @@ async def list_rejects(campaign_id: UUID, runtime: RuntimeDep, _: Reader) -> Str
 
 
 async def _take_in(
-    runtime: Runtime, campaign: Campaign, body: AsyncIterator[bytes], once: Once
+    runtime: Runtime, campaign: Campaign, body: AsyncIterator[bytes], once: Once, actor: str
 ) -> JSONResponse:
     async with runtime.engine.connect() as connection:
         if not await once.begin(connection):
             async for _ in body:
                 pass  # to compare it with the first one's
             return once.again()
-        async with uploads.whole(runtime.engine, connection, campaign) as upload_id:
-            heartbeat = Heartbeat(runtime.engine, upload_id)
-            report = await uploads.take_in(connection, heartbeat, campaign, upload_id, body)
+        async with uploads.whole(runtime.engine, connection, campaign) as upload:
+            report = await uploads.take_in(connection, upload, campaign, body, actor)
             return await once.keep(connection, Answer(201, _shown(report)))
 
 
@@ -135,6 +138,13 @@ def _take_slot(slots: asyncio.Semaphore) -> asyncio.Semaphore:
         detail = "as many uploads are under way as this process takes"
         raise Problem(503, detail, headers={"Retry-After": "5"})
     return slots
+
+
+def _refusal(refused: FileRefused) -> Problem:
+    place: dict[str, Any] = {} if refused.line is None else {"line": refused.line}
+    if refused.columns:
+        place["columns"] = list(refused.columns)
+    return Problem(422, refused.detail, errors=[place] if place else [])
 
 
 def _shown(report: Report) -> dict[str, Any]:

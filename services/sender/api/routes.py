@@ -1,13 +1,20 @@
-"""All routes of the REST API, and how refusals from below become answers."""
+"""All routes of the REST API, and how refusals and faults from below become answers."""
 
 import asyncio
 from typing import Final
 
+import asyncpg
+import structlog
 from fastapi import FastAPI, Request, Response
+from sqlalchemy.exc import SQLAlchemyError
 
 from services.sender.api import campaigns, halt, numbers, recipients
 from services.sender.campaigns.lifecycle import CampaignRefused, UnknownCampaign, UnknownNumber
+from shared.db.faults import is_poison
+from shared.periodic import describe
 from shared.web import Problem, problem_response
+
+log = structlog.get_logger()
 
 #: Uploads that one process takes at a time: each keeps a database connection for all its time.
 UPLOADS: Final = 3
@@ -19,6 +26,8 @@ def install_routes(app: FastAPI) -> None:
     for router in (numbers.router, halt.router, campaigns.router, recipients.router):
         app.include_router(router)
     _install_refusals(app)
+    for fault in (SQLAlchemyError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+        app.add_exception_handler(fault, _answer_fault)
 
 
 def _install_refusals(app: FastAPI) -> None:
@@ -33,3 +42,12 @@ def _install_refusals(app: FastAPI) -> None:
     @app.exception_handler(UnknownNumber)
     async def no_number(_: Request, __: UnknownNumber) -> Response:
         return problem_response(Problem(422, "phone_number_id: this number is not registered"))
+
+
+async def _answer_fault(_: Request, error: Exception) -> Response:
+    """The database is away, or met a text that it cannot hold."""
+    if is_poison(error):
+        return problem_response(Problem(422, "a text holds characters that cannot be stored"))
+    log.error("database_fault", **describe(error))
+    problem = Problem(503, "the database does not answer", headers={"Retry-After": "1"})
+    return problem_response(problem)

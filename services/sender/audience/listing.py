@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, text
+from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.sender.campaigns.lifecycle import Campaign
@@ -58,15 +58,16 @@ async def recipients(
     """A page after an id. A filter looks at `SCAN` rows at most, so its page may be short."""
     scan = limit if status is None else SCAN
     values = {"campaign": campaign.id, "after": after, "scan": scan, "limit": limit}
-    rows = (await connection.execute(_LIST, {**values, "status": status})).all()
-    found = [row for row in rows if row.id is not None]
+    result = await connection.execute(_LIST, {**values, "status": status})
+    rows = result.mappings().all()
+    found = [row for row in rows if row["id"] is not None]
     return Page([_shown(row) for row in found], _next_id(rows[0], found, scan, limit))
 
 
-def _next_id(bounds: Row[Any], found: list[Row[Any]], scan: int, limit: int) -> int | None:
+def _next_id(bounds: RowMapping, found: list[RowMapping], scan: int, limit: int) -> int | None:
     if len(found) == limit:
-        return int(found[-1].id)
-    return int(bounds.last) if bounds.seen == scan else None
+        return int(found[-1]["id"])
+    return int(bounds["last"]) if bounds["seen"] == scan else None
 
 
 async def recipient(
@@ -74,22 +75,22 @@ async def recipient(
 ) -> dict[str, Any] | None:
     """One recipient with its attempts, or None."""
     values = {"id": recipient_id, "campaign": campaign.id}
-    row = (await connection.execute(_ONE, values)).first()
+    row = (await connection.execute(_ONE, values)).mappings().first()
     if row is None:
         return None
     attempts = await connection.execute(_ATTEMPTS, {"id": recipient_id})
-    return _shown(row) | {"attempts": [_titled(attempt) for attempt in attempts]}
+    return _shown(row) | {"attempts": [_titled(one) for one in attempts.mappings()]}
 
 
-def _shown(row: Row[Any]) -> dict[str, Any]:
+def _shown(row: RowMapping) -> dict[str, Any]:
     shown = _titled(row)
     shown.pop("last", None)
     shown.pop("seen", None)
     return shown
 
 
-def _titled(row: Row[Any]) -> dict[str, Any]:
-    titled = dict(row._mapping)  # noqa: SLF001  # SQLAlchemy's public name for it
+def _titled(row: RowMapping) -> dict[str, Any]:
+    titled = dict(row)
     code = titled["error_code"]
     titled["error_title"] = None if code is None else rule_for(code, 400).title
     return titled

@@ -14,28 +14,33 @@ _PAGE = 5000
 # A cell that begins with one of these is run by spreadsheets; an apostrophe makes it text.
 _RUN = ("=", "+", "-", "@", "\t", "\r")
 
+_UPLOADS = text("SELECT id FROM uploads WHERE campaign_id = :campaign ORDER BY id")
 _NEXT = text("""
-SELECT upload_id, row_number, reason, raw FROM upload_rejects
-WHERE upload_id IN (SELECT id FROM uploads WHERE campaign_id = :campaign)
-  AND (upload_id, row_number) > (:upload, :row)
-ORDER BY upload_id, row_number LIMIT :most
+SELECT row_number, reason, raw FROM upload_rejects
+WHERE upload_id = :upload AND row_number > :row ORDER BY row_number LIMIT :most
 """)
 
 
 async def rejects_csv(engine: AsyncEngine, campaign: Campaign) -> AsyncGenerator[str]:
     """All rejected rows of a campaign. No transaction stays open while the client reads."""
     yield _lines([_HEADER])
-    upload, number = 0, 0
+    async with engine.connect() as connection:
+        uploads = (await connection.execute(_UPLOADS, {"campaign": campaign.id})).scalars().all()
+    for upload in uploads:
+        async for lines in _of_upload(engine, upload):
+            yield lines
+
+
+async def _of_upload(engine: AsyncEngine, upload: int) -> AsyncGenerator[str]:
+    row = 0
     while True:
-        values = {"campaign": campaign.id, "upload": upload, "row": number, "most": _PAGE}
+        values = {"upload": upload, "row": row, "most": _PAGE}
         async with engine.connect() as connection:
-            rows = (await connection.execute(_NEXT, values)).all()
-        if not rows:
+            found = (await connection.execute(_NEXT, values)).all()
+        if not found:
             return
-        yield _lines(
-            [(row.upload_id, row.row_number, row.reason, harmless(row.raw)) for row in rows]
-        )
-        upload, number = rows[-1].upload_id, rows[-1].row_number
+        yield _lines([(upload, one.row_number, one.reason, harmless(one.raw)) for one in found])
+        row = found[-1].row_number
 
 
 def harmless(cell: str) -> str:

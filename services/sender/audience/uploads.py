@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Self
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -38,6 +39,7 @@ _FIRST_REJECTS = text("""
 SELECT row_number, reason FROM upload_rejects WHERE upload_id = :upload
 ORDER BY row_number LIMIT :most
 """)
+_WAKE = text("SELECT pg_notify('headrace', '')")
 
 
 class IdleBodyError(Exception):
@@ -57,16 +59,45 @@ class Report:
     rejects: list[tuple[int, str]]
 
 
+class Upload:
+    """One upload's row: it says that the upload goes on, on a connection of its own.
+
+    What the upload's transaction writes is not seen before its end.
+    """
+
+    def __init__(self, engine: AsyncEngine, upload_id: int) -> None:
+        self.id = upload_id
+        self._engine = engine
+        self._last = time.monotonic()
+
+    @classmethod
+    async def begin(cls, engine: AsyncEngine, campaign: Campaign) -> Self:
+        async with engine.begin() as connection:
+            await hold_open(connection, campaign.id)
+            row = (await connection.execute(_BEGIN, {"campaign": campaign.id})).one()
+        return cls(engine, row.id)
+
+    async def beat(self) -> None:
+        if time.monotonic() - self._last < HEARTBEAT_SECONDS:
+            return
+        async with self._engine.begin() as connection:
+            await connection.execute(_BEAT, {"upload": self.id})
+        self._last = time.monotonic()
+
+    async def fail(self, error: str) -> None:
+        async with self._engine.begin() as connection:
+            await connection.execute(_FAIL, {"upload": self.id, "error": error})
+
+
 @asynccontextmanager
 async def whole(
     engine: AsyncEngine, connection: AsyncConnection, campaign: Campaign
-) -> AsyncGenerator[int]:
-    """Commit what happens on `connection`, or nothing of it; yields the upload's id.
+) -> AsyncGenerator[Upload]:
+    """Commit all that happens on `connection`, or nothing of it; the upload's row says which.
 
-    Its row, written on a connection of its own, shows the upload while it runs and why it failed.
     When the process dies the row stays `running` with an old heartbeat, and no data is there.
     """
-    upload = await _begin(engine, campaign)
+    upload = await Upload.begin(engine, campaign)
     failed: str | None = "interrupted"
     try:
         yield upload
@@ -78,58 +109,31 @@ async def whole(
     finally:
         if failed is not None:
             await connection.rollback()  # first: it may hold the row that is written next
-            await _fail(engine, upload, failed)
-
-
-async def _begin(engine: AsyncEngine, campaign: Campaign) -> int:
-    async with engine.begin() as connection:
-        await hold_open(connection, campaign.id)
-        return int((await connection.execute(_BEGIN, {"campaign": campaign.id})).scalar_one())
-
-
-async def _fail(engine: AsyncEngine, upload_id: int, error: str) -> None:
-    async with engine.begin() as connection:
-        await connection.execute(_FAIL, {"upload": upload_id, "error": error})
-
-
-class Heartbeat:
-    """Says that an upload goes on, on a connection of its own: its own transaction is not seen."""
-
-    def __init__(self, engine: AsyncEngine, upload_id: int) -> None:
-        self._engine = engine
-        self._upload = upload_id
-        self._last = time.monotonic()
-
-    async def beat(self) -> None:
-        if time.monotonic() - self._last < HEARTBEAT_SECONDS:
-            return
-        async with self._engine.begin() as connection:
-            await connection.execute(_BEAT, {"upload": self._upload})
-        self._last = time.monotonic()
+            await upload.fail(failed)
 
 
 async def take_in(
     connection: AsyncConnection,
-    heartbeat: Heartbeat,
+    upload: Upload,
     campaign: Campaign,
-    upload_id: int,
     body: AsyncIterator[bytes],
+    actor: str,
 ) -> Report:
     """Read, load and count a body in the transaction of `connection`, within `whole`.
 
     Raises `FileRefused`, `IdleBodyError`, and what `hold_open` raises when the campaign has closed
     meanwhile. The campaign's row is held only at the end, so that it can be paused at any time.
     """
-    load = await Load.begin(connection, campaign.id, upload_id)
+    load = await Load.begin(connection, campaign.id, upload.id)
     parser = RowParser(campaign.default_country)
     async for piece in pieces(body):
         await load.stage(await asyncio.to_thread(parser.feed, piece))
-        await heartbeat.beat()
+        await upload.beat()
     await load.stage(await asyncio.to_thread(parser.feed, b"", final=True))
-    await load.insert(heartbeat.beat)
+    await load.insert(upload.beat)
     await load.count()
-    await _finish(connection, campaign, upload_id, load.counts)
-    return Report(upload_id, load.counts, await _first_rejects(connection, upload_id))
+    await _finish(connection, campaign, upload, load.counts, actor)
+    return Report(upload.id, load.counts, await _first_rejects(connection, upload))
 
 
 async def pieces(body: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
@@ -155,7 +159,7 @@ async def _next(body: AsyncIterator[bytes]) -> bytes | None:
 
 
 async def _finish(
-    connection: AsyncConnection, campaign: Campaign, upload_id: int, counts: Counts
+    connection: AsyncConnection, campaign: Campaign, upload: Upload, counts: Counts, actor: str
 ) -> None:
     await hold_open(connection, campaign.id)
     numbers = {
@@ -164,14 +168,14 @@ async def _finish(
         "duplicate": counts.duplicate,
         "invalid": counts.invalid,
     }
-    done = await connection.execute(_DONE, {"upload": upload_id, **numbers})
+    done = await connection.execute(_DONE, {"upload": upload.id, **numbers})
     if done.first() is None:
         raise UploadLostError
-    await add_event(connection, campaign.id, "uploaded", "upload", upload=upload_id, **numbers)
-    await connection.execute(text("SELECT pg_notify('headrace', '')"))
+    await add_event(connection, campaign.id, "uploaded", actor, upload=upload.id, **numbers)
+    await connection.execute(_WAKE)
 
 
-async def _first_rejects(connection: AsyncConnection, upload_id: int) -> list[tuple[int, str]]:
-    values = {"upload": upload_id, "most": SHOWN_REJECTS}
+async def _first_rejects(connection: AsyncConnection, upload: Upload) -> list[tuple[int, str]]:
+    values = {"upload": upload.id, "most": SHOWN_REJECTS}
     rows = await connection.execute(_FIRST_REJECTS, values)
     return [(row.row_number, row.reason) for row in rows]

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Row, TextClause, bindparam, text
+from sqlalchemy import RowMapping, TextClause, bindparam, text
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -119,7 +119,8 @@ class Campaign:
 
 async def create(connection: AsyncConnection, draft: Mapping[str, Any], actor: str) -> Campaign:
     """Create a draft. Raises `UnknownNumber`."""
-    found = (await connection.execute(_CREATE, {"public_id": uuid7(), **draft})).first()
+    values = {"public_id": uuid7(), **draft}
+    found = (await connection.execute(_CREATE, values)).mappings().first()
     if found is None:
         raise UnknownNumber
     campaign = _campaign(found)
@@ -129,7 +130,7 @@ async def create(connection: AsyncConnection, draft: Mapping[str, Any], actor: s
 
 async def find(connection: AsyncConnection, public_id: UUID) -> Campaign:
     """The campaign. Raises `UnknownCampaign`."""
-    found = (await connection.execute(_FIND, {"public_id": public_id})).first()
+    found = (await connection.execute(_FIND, {"public_id": public_id})).mappings().first()
     if found is None:
         raise UnknownCampaign
     return _campaign(found)
@@ -140,7 +141,8 @@ async def newest(
 ) -> list[Campaign]:
     """Campaigns by age, the newest first."""
     values = {"before": before, "state": state, "limit": limit}
-    return [_campaign(row) for row in await connection.execute(_LIST, values)]
+    found = await connection.execute(_LIST, values)
+    return [_campaign(row) for row in found.mappings()]
 
 
 async def start(
@@ -211,7 +213,7 @@ async def _transition(
     actor: str,
 ) -> Campaign:
     """Make a move that its own condition guards, log it and wake the workers."""
-    moved = (await connection.execute(move, values)).first()
+    moved = (await connection.execute(move, values)).mappings().first()
     if moved is None:
         now = await find(connection, values["public_id"])
         because = f" ({now.pause_reason})" if now.pause_reason else ""
@@ -226,5 +228,5 @@ async def _transition(
     return campaign
 
 
-def _campaign(row: Row[Any]) -> Campaign:
-    return Campaign(**row._mapping)  # noqa: SLF001  # SQLAlchemy's public name for it
+def _campaign(row: RowMapping) -> Campaign:
+    return Campaign(**row)

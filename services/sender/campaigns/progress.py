@@ -106,7 +106,7 @@ def _due(facts: Row[Any], campaign: Campaign) -> Holding | None:
 async def uploads(connection: AsyncConnection, campaign: Campaign) -> list[dict[str, Any]]:
     """The newest uploads. One whose process died without a word counts as failed."""
     rows = await connection.execute(_UPLOADS, {"campaign": campaign.id})
-    return [dict(row._mapping) for row in rows]  # noqa: SLF001  # SQLAlchemy's public name
+    return [dict(row) for row in rows.mappings()]
 
 
 async def events(
@@ -115,7 +115,7 @@ async def events(
     """Who did what and why, the oldest first."""
     values = {"campaign": campaign.id, "after": after, "limit": limit}
     rows = await connection.execute(_EVENTS, values)
-    return [dict(row._mapping) for row in rows]  # noqa: SLF001  # SQLAlchemy's public name
+    return [dict(row) for row in rows.mappings()]
 
 
 async def errors(connection: AsyncConnection, campaign: Campaign) -> list[MetError]:

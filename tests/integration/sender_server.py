@@ -1,0 +1,58 @@
+"""The sender's REST API on loopback, over the test's database, without worker and loops.
+
+A plugin: a test module names it in `pytest_plugins` and asks for `api`.
+"""
+
+import asyncio
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+import uvicorn
+from fastapi import FastAPI
+from redis.asyncio import Redis
+from sender_api import ADMIN_KEY, SETTINGS, Api
+from sqlalchemy.ext.asyncio import AsyncEngine
+from waiting import until
+
+from services.sender.api.keys import ensure_admin_key
+from services.sender.api.routes import install_routes
+from services.sender.runtime import Runtime
+from shared.web import install_web
+
+
+@pytest.fixture(scope="session")
+async def _serving(_engine: AsyncEngine, _redis: Redis) -> AsyncGenerator[str]:
+    """One server for all tests: it keeps nothing between them."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    app = _app(Runtime(SETTINGS, _engine, _redis))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5))
+    running = asyncio.create_task(server.serve([listener]))
+    await until(lambda: server.started)
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    server.should_exit = True
+    await running
+
+
+@pytest.fixture
+async def api(_serving: str, engine: AsyncEngine) -> AsyncGenerator[Api]:
+    """A client of the API with the admin key, over the emptied database."""
+    await ensure_admin_key(engine, SETTINGS)
+    headers = {"authorization": f"Bearer {ADMIN_KEY}"}
+    async with Api(base_url=_serving, headers=headers, timeout=30) as client:
+        yield client
+
+
+def _app(runtime: Runtime) -> FastAPI:
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncGenerator[dict[str, Runtime]]:
+        yield {"runtime": runtime}
+
+    async def ready() -> str | None:
+        return None
+
+    app = FastAPI(lifespan=lifespan)
+    install_web(app, ready)
+    install_routes(app)
+    return app

@@ -1,0 +1,91 @@
+"""Keys: who may do what."""
+
+import pytest
+from sender_api import ADMIN_KEY, NUMBER, SETTINGS, Api, add_key, rows
+from sqlalchemy import text
+
+from services.sender.api.keys import Scope, ensure_admin_key
+
+pytest_plugins = ["sender_server"]
+
+CAMPAIGN = "/v1/campaigns/01a231d7-c616-7ce5-b476-b59daa2946ae"
+READ, OPERATE, ADMIN = range(3)
+CALLS = [
+    ("GET", "/v1/phone-numbers", READ),
+    ("GET", f"/v1/phone-numbers/{NUMBER}", READ),
+    ("GET", "/v1/campaigns", READ),
+    ("GET", CAMPAIGN, READ),
+    ("GET", f"{CAMPAIGN}/events", READ),
+    ("GET", f"{CAMPAIGN}/errors", READ),
+    ("GET", f"{CAMPAIGN}/rejects", READ),
+    ("GET", f"{CAMPAIGN}/recipients", READ),
+    ("GET", f"{CAMPAIGN}/recipients/1", READ),
+    ("POST", "/v1/campaigns", OPERATE),
+    ("POST", "/v1/halt", OPERATE),
+    ("POST", "/v1/unhalt", OPERATE),
+    ("POST", f"/v1/phone-numbers/{NUMBER}/pause", OPERATE),
+    ("POST", f"/v1/phone-numbers/{NUMBER}/resume", OPERATE),
+    *(
+        ("POST", f"{CAMPAIGN}/{move}", OPERATE)
+        for move in ("start", "pause", "resume", "cancel", "close", "recipients")
+    ),
+    ("PUT", f"/v1/phone-numbers/{NUMBER}", ADMIN),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "_least"), CALLS)
+@pytest.mark.parametrize("header", [None, "Bearer wrong-key-of-nobody", "Basic eDp5", "Bearer"])
+async def test_nothing_without_a_key(api: Api, method, path, _least, header):
+    del api.headers["authorization"]
+    answer = await api.request(method, path, headers={"authorization": header} if header else None)
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"] == "Bearer"
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+async def test_the_list_of_calls_is_whole(api: Api):
+    """A new route must be added to `CALLS`, or nobody has thought about its scope."""
+    paths = (await api.get("/openapi.json")).json()["paths"]
+    assert sum(len(methods) for methods in paths.values()) == len(CALLS)
+
+
+@pytest.mark.parametrize(("method", "path", "least"), CALLS)
+@pytest.mark.parametrize("scope", Scope)
+async def test_scopes_include_the_lower_ones(api: Api, engine, method, path, least, scope):
+    await add_key(engine, "a-key-with-one-scope", scope)
+    api.headers["authorization"] = "Bearer a-key-with-one-scope"
+    answer = await api.request(method, path)
+    if list(Scope).index(scope) < least:
+        assert answer.status_code == 403
+        assert list(Scope)[least] in answer.json()["detail"]
+    else:
+        assert answer.status_code not in (401, 403), answer.text
+
+
+async def test_a_key_without_scopes_may_nothing(api: Api, engine):
+    await add_key(engine, "a-key-without-scopes")
+    api.headers["authorization"] = "Bearer a-key-without-scopes"
+    assert (await api.get("/v1/campaigns")).status_code == 403
+
+
+async def test_a_revoked_key_is_no_key(api: Api, engine):
+    await add_key(engine, "a-revoked-key", Scope.ADMIN)
+    api.headers["authorization"] = "Bearer a-revoked-key"
+    assert (await api.get("/v1/campaigns")).status_code == 200
+    async with engine.begin() as connection:
+        await connection.execute(text("UPDATE api_keys SET revoked_at = now()"))
+    assert (await api.get("/v1/campaigns")).status_code == 401
+
+
+async def test_the_first_key_is_made_once_and_stored_hashed(engine):
+    await ensure_admin_key(engine, SETTINGS)
+    await ensure_admin_key(engine, SETTINGS)
+    found = await rows(engine, "SELECT name, digest, scopes FROM api_keys")
+    assert [(name, scopes) for name, _, scopes in found] == [("admin", list(Scope))]
+    assert ADMIN_KEY.encode() not in bytes(found[0][1])
+
+
+async def test_health_is_open(api: Api):
+    del api.headers["authorization"]
+    for path in ("/healthz", "/readyz", "/metrics"):
+        assert (await api.get(path)).status_code == 200

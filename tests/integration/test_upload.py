@@ -1,0 +1,346 @@
+"""An audience comes in whole or not at all, and every row of it is accounted for."""
+
+import asyncio
+import csv
+import io
+
+import pytest
+from sender_api import ADMIN_KEY, Api, rows
+from sqlalchemy import text
+from waiting import until
+
+from services.sender.audience import load, uploads
+from services.sender.audience.listing import SCAN
+
+pytest_plugins = ["sender_server"]
+
+DIRTY = (
+    "phone,name,external_id\n"
+    "+12025550123,Ana,A\n"
+    "+1 202 555 0123,Ana again,B\n"
+    "nonsense,Bea,C\n"
+    ",\n"
+    "+12025550124,Caro,A\n"
+    "+12025550125,Dora,\n"
+)
+RUNNING = "SELECT id FROM uploads WHERE state = 'running'"
+LOADED = "SELECT (SELECT count(*) FROM recipients), (SELECT count(*) FROM messages)"
+
+
+def people(count: int, start: int = 0) -> str:
+    numbers = range(start, start + count)
+    return "phone,name\n" + "".join(f"+4915112{n:06},Name {n}\n" for n in numbers)
+
+
+def balanced(answer) -> bool:
+    told = answer.json()
+    return told["rows"] == told["accepted"] + told["duplicate"] + told["invalid"]
+
+
+async def test_every_row_is_accounted_for(api: Api, engine):
+    path = await api.draft()
+    answer = await api.upload(path, DIRTY)
+    assert answer.status_code == 201
+    told = answer.json()
+    assert balanced(answer)
+    assert (told["rows"], told["accepted"], told["duplicate"], told["invalid"]) == (5, 2, 1, 2)
+    assert told["rejects"] == [
+        {"row": 3, "reason": "duplicate"},
+        {"row": 4, "reason": "phone malformed"},
+        {"row": 6, "reason": "external_id is already used"},
+    ]
+    assert await rows(engine, "SELECT phone, external_id FROM recipients ORDER BY id") == [
+        ("12025550123", "A"),
+        ("12025550125", None),
+    ]
+    counts = (await api.get(path)).json()["counts"]
+    assert (counts["pending"], counts["total"]) == (2, 2)
+
+
+async def test_a_second_upload_adds_only_the_new(api: Api):
+    path = await api.draft()
+    await api.upload(path, people(50))
+    answer = await api.upload(path, people(50, start=30))
+    assert balanced(answer)
+    assert (answer.json()["accepted"], answer.json()["duplicate"]) == (30, 20)
+    assert (await api.get(path)).json()["counts"]["total"] == 80
+
+
+async def test_campaigns_share_people(api: Api):
+    for path in [await api.draft(), await api.draft()]:
+        assert (await api.upload(path, people(5))).json()["accepted"] == 5
+
+
+async def test_rows_are_due_in_their_order_a_microsecond_apart(api: Api, engine, monkeypatch):
+    monkeypatch.setattr(load, "STEP", 7)  # several steps
+    path = await api.draft()
+    for start in (0, 20):
+        await api.upload(path, people(30, start))
+    found = await rows(
+        engine,
+        """
+        SELECT m.due_at, r.phone, r.upload_id FROM messages m JOIN recipients r USING (id)
+        ORDER BY m.id
+        """,
+    )
+    due = [row[0] for row in found]
+    assert len(due) == 50
+    assert due == sorted(set(due))
+    assert [row[1] for row in found] == [f"4915112{n:06}" for n in range(50)]
+    first = due[:30]
+    assert (first[-1] - first[0]).total_seconds() == pytest.approx(29e-6)
+
+
+async def test_two_uploads_at_once_count_everybody_once(api: Api):
+    path = await api.draft()
+    header, *lines = people(500).splitlines()
+    turned = "\n".join([header, *reversed(lines)])
+    answers = await asyncio.gather(api.upload(path, people(500)), api.upload(path, turned))
+    assert all(map(balanced, answers))
+    assert sum(answer.json()["accepted"] for answer in answers) == 500
+    assert (await api.get(path)).json()["counts"]["total"] == 500
+
+
+async def test_more_uploads_than_a_process_takes_are_told_to_wait(api: Api, engine):
+    path = await api.draft()
+    go_on = asyncio.Event()
+
+    async def slow():
+        yield b"phone,name\n"
+        await go_on.wait()
+        yield b"+12025550123,Ana\n"
+
+    headers = {"content-type": "text/csv"}
+    running = [
+        asyncio.create_task(api.post(f"{path}/recipients", content=slow(), headers=headers))
+        for _ in range(3)
+    ]
+    await until(lambda: rows(engine, RUNNING), is_right=lambda found: len(found) == 3)
+    answer = await api.upload(path, people(1))
+    assert answer.status_code == 503
+    assert answer.headers["retry-after"] == "5"
+    go_on.set()
+    assert sum([(await one).json()["accepted"] for one in running]) == 1
+    assert (await api.upload(path, people(1))).status_code == 201
+
+
+@pytest.mark.parametrize(
+    ("csv", "said", "columns"),
+    [
+        ("name,city\nAna,Pune\n", "no column is named phone", ["name", "city"]),
+        ("phone,code,Code\n", "column code appears twice", ["phone", "code", "Code"]),
+        ("", "empty", None),
+        ('phone,name\n+12025550123,"Ana\n', "line 2", None),
+    ],
+)
+async def test_a_file_that_cannot_be_read_is_refused(api: Api, engine, csv, said, columns):
+    path = await api.draft()
+    answer = await api.upload(path, csv)
+    assert answer.status_code == 422
+    assert said in answer.json()["detail"]
+    found = [error["columns"] for error in answer.json()["errors"] if "columns" in error]
+    assert found == ([columns] if columns else [])
+    assert await rows(engine, LOADED) == [(0, 0)]
+    shown = (await api.get(path)).json()["uploads"]
+    assert [(one["state"], one["error"]) for one in shown] == [("failed", answer.json()["detail"])]
+
+
+async def test_a_refusal_reaches_a_client_that_is_still_sending(api: Api):
+    path = await api.draft()
+    csv = "name,city\n" + "Ana,Pune\n" * 2_000_000
+    answer = await api.upload(path, csv)
+    assert answer.status_code == 422
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"content-type": "application/json"},
+        {"content-type": ""},
+        {"content-encoding": "gzip"},
+    ],
+)
+async def test_other_types_are_refused(api: Api, headers):
+    path = await api.draft()
+    answer = await api.upload(path, people(1), **headers)
+    assert answer.status_code == 415
+    assert "text/csv" in answer.json()["detail"] or "uncompressed" in answer.json()["detail"]
+
+
+async def test_a_type_may_name_its_charset(api: Api):
+    path = await api.draft()
+    headers = {"content-type": "text/csv; charset=utf-8"}
+    assert (await api.upload(path, people(1), **headers)).status_code == 201
+
+
+async def test_national_numbers_take_the_campaigns_country(api: Api):
+    path = await api.draft(default_country="GB")
+    answer = await api.upload(path, "phone,name\n07700 900123,Ann\n447700900123,Tom\n")
+    assert (answer.json()["accepted"], answer.json()["duplicate"]) == (1, 1)
+
+
+async def begun(
+    api: Api, path: str, body: str
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """An upload that has sent `body` and promised a byte more."""
+    reader, writer = await asyncio.open_connection(api.base_url.host, api.base_url.port)
+    head = (
+        f"POST {path}/recipients HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {ADMIN_KEY}\r\n"
+        f"content-type: text/csv\r\ncontent-length: {len(body) + 1}\r\n\r\n"
+    )
+    writer.write((head + body).encode())
+    await writer.drain()
+    return reader, writer
+
+
+async def test_a_body_cut_in_the_middle_loads_nothing(api: Api, engine):
+    path = await api.draft()
+    _, writer = await begun(api, path, people(20_000))
+    await until(lambda: rows(engine, RUNNING))
+    writer.transport.abort()
+    failed = "SELECT error FROM uploads WHERE state = 'failed'"
+    assert await until(lambda: rows(engine, failed)) == [("interrupted",)]
+    assert await rows(engine, LOADED) == [(0, 0)]
+    assert (await api.get(path)).json()["counts"]["total"] == 0
+    assert (await api.upload(path, people(5))).json()["accepted"] == 5
+
+
+async def test_an_idle_body_is_given_up(api: Api, engine, monkeypatch):
+    monkeypatch.setattr(uploads, "IDLE_SECONDS", 0.2)
+    path = await api.draft()
+    reader, writer = await begun(api, path, people(10))
+    assert b" 408 " in await asyncio.wait_for(reader.readline(), 10)
+    writer.close()
+    assert await rows(engine, LOADED) == [(0, 0)]
+
+
+async def test_a_campaign_that_ends_meanwhile_takes_nothing(api: Api, engine):
+    path = await api.draft()
+    go_on = asyncio.Event()
+
+    async def slow():
+        yield people(10).encode()
+        await go_on.wait()
+
+    headers = {"content-type": "text/csv"}
+    upload = asyncio.create_task(api.post(f"{path}/recipients", content=slow(), headers=headers))
+    await until(lambda: rows(engine, RUNNING))
+    # The upload does not keep anybody from moving the campaign.
+    assert (await api.post(f"{path}/cancel")).status_code == 200
+    go_on.set()
+    answer = await upload
+    assert answer.status_code == 409
+    assert "cancelled" in answer.json()["detail"]
+    assert await rows(engine, LOADED) == [(0, 0)]
+
+
+async def test_a_long_upload_shows_that_it_lives(api: Api, engine, monkeypatch):
+    monkeypatch.setattr(uploads, "HEARTBEAT_SECONDS", 0)
+    path = await api.draft()
+    await api.upload(path, people(10))
+    beats = "SELECT heartbeat_at > started_at FROM uploads"
+    assert await rows(engine, beats) == [(True,)]
+
+
+async def test_an_upload_that_was_given_up_is_not_committed(api: Api, engine):
+    path = await api.draft()
+    go_on = asyncio.Event()
+
+    async def slow():
+        yield people(10).encode()
+        await go_on.wait()
+
+    headers = {"content-type": "text/csv"}
+    upload = asyncio.create_task(api.post(f"{path}/recipients", content=slow(), headers=headers))
+    await until(lambda: rows(engine, RUNNING))
+    async with engine.begin() as connection:
+        await connection.execute(text("UPDATE uploads SET state = 'failed'"))
+    go_on.set()
+    assert (await upload).status_code == 409
+    assert await rows(engine, LOADED) == [(0, 0)]
+
+
+async def test_rejects_are_a_csv_that_no_spreadsheet_runs(api: Api):
+    path = await api.draft()
+    first = (await api.upload(path, DIRTY)).json()["upload_id"]
+    second = (await api.upload(path, "phone,name\n=1+1,Eva\n+12025550123,Ana\n")).json()[
+        "upload_id"
+    ]
+    answer = await api.get(f"{path}/rejects")
+    assert answer.headers["content-type"] == "text/csv; charset=utf-8"
+    assert list(csv.reader(io.StringIO(answer.text))) == [
+        ["upload_id", "row", "reason", "raw"],
+        [str(first), "3", "duplicate", "'+1 202 555 0123,Ana again,B"],
+        [str(first), "4", "phone malformed", "nonsense,Bea,C"],
+        [str(first), "6", "external_id is already used", "'+12025550124,Caro,A"],
+        [str(second), "2", "more than one number", "'=1+1,Eva"],
+        [str(second), "3", "duplicate", "'+12025550123,Ana"],
+    ]
+
+
+async def test_only_the_first_rejects_are_in_the_answer(api: Api):
+    path = await api.draft()
+    answer = await api.upload(path, "phone,name\n" + "x,y\n" * 250)
+    assert answer.json()["invalid"] == 250
+    assert [one["row"] for one in answer.json()["rejects"]] == list(range(2, 102))
+    assert len((await api.get(f"{path}/rejects")).text.splitlines()) == 251
+
+
+async def test_recipients_are_listed_in_their_order(api: Api):
+    path = await api.draft()
+    await api.upload(path, people(5))
+    phones, cursor = [], None
+    while True:
+        params = {"limit": 2} | ({"cursor": cursor} if cursor else {})
+        answer = (await api.get(f"{path}/recipients", params=params)).json()
+        phones += [one["phone"] for one in answer["data"]]
+        cursor = answer["next_cursor"]
+        if cursor is None:
+            break
+    assert phones == [f"4915112{n:06}" for n in range(5)]
+
+
+async def test_an_empty_list(api: Api):
+    path = await api.draft()
+    answer = await api.get(f"{path}/recipients?status=failed")
+    assert answer.json() == {"data": [], "next_cursor": None}
+
+
+async def test_a_filtered_page_may_be_short_but_goes_on(api: Api, engine):
+    path = await api.draft()
+    await api.upload(path, people(SCAN + 5))
+    async with engine.begin() as connection:
+        await connection.execute(
+            text("""
+            UPDATE messages SET status = 'failed', due_at = NULL, error_code = 131026
+            WHERE id IN (SELECT max(id) FROM messages)
+            """)
+        )
+    first = (await api.get(f"{path}/recipients?status=failed")).json()
+    assert first["data"] == []
+    params = {"status": "failed", "cursor": first["next_cursor"]}
+    second = (await api.get(f"{path}/recipients", params=params)).json()
+    assert [one["error_title"] for one in second["data"]] == ["Message undeliverable"]
+    assert second["next_cursor"] is None
+
+
+async def test_one_recipient_with_its_attempts(api: Api, engine):
+    path = await api.draft()
+    await api.upload(path, "phone,Name,external_id\n+12025550123,Ana,A-1\n")
+    listed = (await api.get(f"{path}/recipients")).json()["data"][0]
+    async with engine.begin() as connection:
+        await connection.execute(
+            text("""
+            INSERT INTO attempts (message_id, attempt, outcome, error_code, details)
+            VALUES (:id, 1, 'retry', 131000, 'try later')
+            """),
+            {"id": listed["id"]},
+        )
+    shown = (await api.get(f"{path}/recipients/{listed['id']}")).json()
+    assert (shown["phone"], shown["external_id"]) == ("12025550123", "A-1")
+    assert shown["parameters"] == {"name": "Ana"}
+    assert shown["status"] == "pending"
+    (attempt,) = shown["attempts"]
+    assert (attempt["outcome"], attempt["error_title"]) == ("retry", "Something went wrong")
+    other = await api.draft()
+    assert (await api.get(f"{other}/recipients/{listed['id']}")).status_code == 404

@@ -1,0 +1,85 @@
+"""The sender's settings: what is wrong is named in one line."""
+
+import pytest
+
+from services.sender.settings import Role, SenderSettings
+from shared.settings import SettingsError
+
+RIGHT = {
+    "DATABASE_URL": "postgresql://db",
+    "REDIS_URL": "redis://redis",
+    "HEADRACE_ACCESS_TOKEN": "TEST-TOKEN-01",
+    "HEADRACE_ADMIN_KEY": "0123456789abcdef",
+}
+
+
+@pytest.fixture(autouse=True)
+def _right(monkeypatch):
+    for name, value in RIGHT.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_defaults():
+    settings = SenderSettings.load()
+    assert settings.graph_url == "https://graph.facebook.com"
+    assert settings.graph_version == "v25.0"
+    assert settings.roles == set(Role)
+    assert settings.least_unknown_window_s == 180
+
+
+def test_roles_are_split(monkeypatch):
+    monkeypatch.setenv("HEADRACE_ROLES", "api, worker")
+    assert SenderSettings.load().roles == {Role.API, Role.WORKER}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("HEADRACE_ROLES", "api,wroker", "HEADRACE_ROLES: .*wroker.*api, worker, orchestrator"),
+        ("HEADRACE_ROLES", " , ", "HEADRACE_ROLES: .*empty"),
+        ("HEADRACE_ADMIN_KEY", "short", "HEADRACE_ADMIN_KEY: .*16 characters"),
+        ("HEADRACE_ACCESS_TOKEN", "", "HEADRACE_ACCESS_TOKEN: is empty"),
+        ("REDIS_URL", "", "REDIS_URL: is empty"),
+        ("DATABASE_URL", "", "DATABASE_URL: is empty"),
+        ("HEADRACE_GRAPH_URL", "graph.facebook.com", "HEADRACE_GRAPH_URL: .*https://"),
+        ("HEADRACE_GRAPH_VERSION", "25", "HEADRACE_GRAPH_VERSION: "),
+        ("HEADRACE_LEASE_S", "60", "HEADRACE_LEASE_S: .*at least 70"),
+        ("HEADRACE_CONCURRENCY", "0", "HEADRACE_CONCURRENCY: "),
+    ],
+)
+def test_a_wrong_setting_is_named_in_one_line(monkeypatch, name, value, said):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SettingsError, match=said) as raised:
+        SenderSettings.load()
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_nothing_secret_has_a_default(monkeypatch, name):
+    monkeypatch.delenv(name)
+    with pytest.raises(SettingsError, match=f"^{name}: is missing"):
+        SenderSettings.load()
+
+
+def test_secrets_are_not_shown(monkeypatch):
+    monkeypatch.setenv("HEADRACE_ADMIN_KEY", "hunter2")
+    with pytest.raises(SettingsError) as raised:
+        SenderSettings.load()
+    assert "hunter2" not in str(raised.value)
+    monkeypatch.undo()
+    for name, value in RIGHT.items():
+        monkeypatch.setenv(name, value)
+    shown = repr(SenderSettings.load())
+    assert not any(value in shown for value in RIGHT.values())
+
+
+def test_tokens_of_numbers(monkeypatch, tmp_path):
+    settings = SenderSettings.load()
+    assert settings.token_for(None) == "TEST-TOKEN-01"
+    monkeypatch.setenv("HEADRACE_ACCESS_TOKEN_CLINIC", "TEST-TOKEN-02")
+    assert settings.token_for("clinic") == "TEST-TOKEN-02"
+    (tmp_path / "token").write_text("TEST-TOKEN-03\n")
+    monkeypatch.setenv("HEADRACE_ACCESS_TOKEN_CLINIC_FILE", str(tmp_path / "token"))
+    assert settings.token_for("clinic") == "TEST-TOKEN-03"
+    with pytest.raises(SettingsError, match="HEADRACE_ACCESS_TOKEN_SHOP: is missing"):
+        settings.token_for("shop")
