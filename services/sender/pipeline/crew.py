@@ -80,12 +80,12 @@ class Crew:
             bucket = Bucket(self._redis, number)
             desk = Desk(number, self._engine, self._watermarks, self._lease_s)
             worker = Worker(bucket, desk, self._make_sending(number, bucket))
-            steps = (worker.prepare, worker.release)
-            preparing, releasing = (
-                asyncio.create_task(every(_ERROR_WAIT_S, step, name=step.__name__, stop=self._stop))
-                for step in steps
+            # A block that was prepared is released before the end: only claiming stops.
+            preparing = every(_ERROR_WAIT_S, worker.prepare, name="prepare", stop=self._stop)
+            releasing = every(_ERROR_WAIT_S, worker.release, name="release")
+            self._members[number] = _Member(
+                desk, worker, asyncio.create_task(preparing), asyncio.create_task(releasing)
             )
-            self._members[number] = _Member(desk, worker, preparing, releasing)
         return self._members[number]
 
     async def drain(self, seconds: float) -> int:
