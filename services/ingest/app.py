@@ -26,7 +26,7 @@ log = structlog.get_logger()
 _READY_SECONDS = 2.0
 
 
-def create_app() -> FastAPI:
+def create_app() -> WebhookDoor:
     """Build the app from the environment; a bad setting ends the process with one line."""
     try:
         settings = IngestSettings.load()
@@ -37,7 +37,7 @@ def create_app() -> FastAPI:
     return build_app(settings)
 
 
-def build_app(settings: IngestSettings) -> FastAPI:
+def build_app(settings: IngestSettings) -> WebhookDoor:
     """An app with its own pool and inbox; nothing is opened before its lifespan starts.
 
     The database may be away at the start: webhooks are answered 503 until it is there.
@@ -47,9 +47,7 @@ def build_app(settings: IngestSettings) -> FastAPI:
     app = FastAPI(title="Headrace ingest", lifespan=partial(_lifespan, settings, engine, inbox))
     install_web(app, partial(_missing, engine, inbox))
     app.include_router(handshake_router(settings.verify_token.get_secret_value()))
-    # Added last, so it is the outermost: no other middleware touches a webhook.
-    app.add_middleware(WebhookDoor, secrets=settings.secrets, inbox=inbox)
-    return app
+    return WebhookDoor(app, settings.secrets, inbox)
 
 
 @contextlib.asynccontextmanager

@@ -165,8 +165,8 @@ def _read_value(value: _Value, received_at: datetime, parsed: Parsed) -> None:
     number = _clean(value.metadata.phone_number_id) if value.metadata else None
     if number:
         parsed.numbers.add(number)
-    parsed.others["inbound"] += len(value.messages)
-    parsed.others["value_error"] += len(value.errors)
+    if value.messages or value.errors:
+        parsed.others.update(inbound=len(value.messages), value_error=len(value.errors))
     for raw in value.statuses:
         _read_status(bytes(raw), number or None, received_at, parsed)
 

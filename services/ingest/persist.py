@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import structlog
 from sqlalchemy import text
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.ingest.group import StoredWebhook, pack
@@ -73,16 +74,17 @@ class GroupCommit:
         """Return when the webhook is committed. Raises `NotStoredError`."""
         if not self.accepts:
             raise NotStoredError
-        waiting = _Waiting(webhook, asyncio.get_running_loop().create_future())
+        loop = asyncio.get_running_loop()
+        waiting = _Waiting(webhook, loop.create_future())
         self._waiting.append(waiting)
         self._bytes += len(webhook.body)
         if self._writer is None:
-            self._writer = asyncio.create_task(self._write_all(), name="group-commit")
+            self._writer = loop.create_task(self._write_all(), name="group-commit")
+        end = loop.call_later(_WAIT_SECONDS, _settle, waiting, NotStoredError())
         try:
-            async with asyncio.timeout(_WAIT_SECONDS):
-                await waiting.stored
-        except TimeoutError:
-            raise NotStoredError from None
+            await waiting.stored
+        finally:
+            end.cancel()
 
     async def close(self) -> None:
         """Refuse what comes from now on and write what is waiting, within a bound."""
@@ -116,10 +118,15 @@ class GroupCommit:
     async def _insert(self, webhooks: Sequence[StoredWebhook]) -> None:
         size = sum(len(webhook.body) for webhook in webhooks)
         packed = await asyncio.to_thread(pack, webhooks) if size > _LARGE else pack(webhooks)
+        values = {"webhooks": len(webhooks), "bodies": packed}
         async with asyncio.timeout(_WRITE_SECONDS), self._engine.connect() as connection:
             # One statement is a transaction of its own: no round trips for BEGIN and COMMIT.
             await connection.execution_options(isolation_level="AUTOCOMMIT")
-            await connection.execute(_STORE, {"webhooks": len(webhooks), "bodies": packed})
+            try:
+                await connection.execute(_STORE, values)
+            except IntegrityError:
+                # The day's partition was attached while the row was on its way to the default one.
+                await connection.execute(_STORE, values)
         GROUP_SIZE.observe(len(webhooks))
         self.arrived.set()
 
@@ -129,9 +136,13 @@ def _answer(group: Sequence[_Waiting], insert: asyncio.Task[None]) -> None:
     if error:
         log.warning("webhooks_not_stored", webhooks=len(group), **describe(error))
     for one in group:
-        if one.stored.done():
-            continue
-        if error:
-            one.stored.set_exception(NotStoredError())
-        else:
-            one.stored.set_result(None)
+        _settle(one, NotStoredError() if error else None)
+
+
+def _settle(waiting: _Waiting, error: Exception | None) -> None:
+    if waiting.stored.done():
+        return
+    if error:
+        waiting.stored.set_exception(error)
+    else:
+        waiting.stored.set_result(None)

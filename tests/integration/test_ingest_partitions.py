@@ -1,10 +1,15 @@
 """The daily partitions of the inbox: made ahead, by any number of replicas, whatever is there."""
 
 import asyncio
+from datetime import UTC, datetime
 
 import asyncpg
 import pytest
+from ingest_rows import column
+from waiting import until
 
+from services.ingest.group import StoredWebhook
+from services.ingest.persist import GroupCommit
 from shared.db.engine import create_engine
 from shared.db.partitions import ensure_days
 
@@ -63,3 +68,15 @@ async def test_rows_go_to_their_day(fresh):
     await query(fresh, "INSERT INTO webhook_groups (webhooks, bodies) VALUES (1, '') RETURNING id")
     assert await query(fresh, "SELECT tableoid::regclass::text FROM webhook_groups") == [today]
     assert await query(fresh, "SELECT id > 0 FROM webhook_groups") == [True]
+
+
+async def test_a_partition_that_appears_while_a_webhook_is_stored(fresh):
+    """The insert was routed to the default partition, which no longer takes the day."""
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    async with fresh.begin() as connection:
+        (today, *_) = await ensure_days(connection)
+        webhook = StoredWebhook(datetime.now(UTC), "sha256=", b"{}")
+        storing = asyncio.create_task(GroupCommit(fresh).store(webhook))
+        await until(lambda: column(fresh, waiting), is_right=lambda counts: counts[0])
+    await storing
+    assert await query(fresh, "SELECT tableoid::regclass::text FROM webhook_groups") == [today]
