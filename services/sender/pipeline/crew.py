@@ -21,6 +21,7 @@ from shared.settings import SettingsError
 log = structlog.get_logger()
 
 _ERROR_WAIT_S = 1.0
+_CLAIM_END_S = 3.0
 
 
 @dataclass(slots=True)
@@ -96,8 +97,16 @@ class Crew:
         self._stop.set()
         for member in self._members.values():
             member.desk.update(None, "")
-        await asyncio.gather(*(member.preparing for member in self._members.values()))
+        await _end([member.preparing for member in self._members.values()])
         cut = await asyncio.gather(*(m.worker.drain(seconds) for m in self._members.values()))
         for member in self._members.values():
             member.releasing.cancel()
         return sum(cut)
+
+
+async def _end(tasks: list[asyncio.Task[None]]) -> None:
+    """Let claims end by themselves. One that hangs is cut off: the reclaimer finds its rows."""
+    late = (await asyncio.wait(tasks, timeout=_CLAIM_END_S))[1] if tasks else set()
+    for task in late:
+        task.cancel()
+    await asyncio.gather(*late, return_exceptions=True)
