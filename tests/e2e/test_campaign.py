@@ -58,6 +58,13 @@ async def test_a_storm_ends_with_every_message_accounted_for(launch: Launch) -> 
     assert any(row.status is Status.UNKNOWN for row in outcome.rows)
 
 
+async def test_a_status_before_its_own_reply_counts(launch: Launch) -> None:
+    trial = await launch(200, 200, {"webhooks": {**QUICK, "early_share": 1, "batch": 1}})
+    outcome = await ended(trial)
+    assert outcome.comparison == Comparison()
+    assert {row.status for row in outcome.rows} <= {Status.DELIVERED, Status.READ}
+
+
 async def test_a_killed_sender_loses_and_doubles_nothing(stack: Stack, launch: Launch) -> None:
     first = await second_sender(stack)
     trial = await launch(600, 200, SLOW)
