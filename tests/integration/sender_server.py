@@ -7,6 +7,7 @@ import asyncio
 import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 import uvicorn
@@ -19,20 +20,41 @@ from waiting import until
 from services.sender.api.keys import ensure_admin_key
 from services.sender.api.routes import install_routes
 from services.sender.runtime import Runtime
+from shared.db.engine import create_engine
 from shared.web import install_web
 
 
-@pytest.fixture(scope="session")
-async def _serving(_engine: AsyncEngine, _redis: Redis) -> AsyncGenerator[str]:
-    """One server for all tests: it keeps nothing between them."""
+@asynccontextmanager
+async def serving(runtime: Runtime) -> AsyncGenerator[str]:
+    """The API's URL."""
     listener = socket.create_server(("127.0.0.1", 0))
-    app = _app(Runtime(SETTINGS, _engine, _redis))
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5))
+    config = uvicorn.Config(_app(runtime), log_level="warning", timeout_graceful_shutdown=5)
+    server = uvicorn.Server(config)
     running = asyncio.create_task(server.serve([listener]))
     await until(lambda: server.started)
     yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     server.should_exit = True
     await running
+
+
+@pytest.fixture(scope="session")
+async def _serving(_engine: AsyncEngine, _redis: Redis) -> AsyncGenerator[str]:
+    """One server for all tests: it keeps nothing between them."""
+    async with serving(Runtime(SETTINGS, _engine, _redis)) as url:
+        yield url
+
+
+@pytest.fixture
+async def cut_off_api(redis: Redis, tmp_path: Path) -> AsyncGenerator[Api]:
+    """A client of an API whose database is away."""
+    engine = create_engine(f"postgresql://postgres@/postgres?host={tmp_path}&port=5432")
+    headers = {"authorization": f"Bearer {ADMIN_KEY}"}
+    async with (
+        serving(Runtime(SETTINGS, engine, redis)) as url,
+        Api(base_url=url, headers=headers, timeout=30) as client,
+    ):
+        yield client
+    await engine.dispose()
 
 
 @pytest.fixture

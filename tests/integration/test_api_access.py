@@ -89,3 +89,10 @@ async def test_health_is_open(api: Api):
     del api.headers["authorization"]
     for path in ("/healthz", "/readyz", "/metrics"):
         assert (await api.get(path)).status_code == 200
+
+
+async def test_a_database_that_is_away_is_503(cut_off_api: Api):
+    answer = await cut_off_api.get("/v1/campaigns")
+    assert answer.status_code == 503
+    assert answer.headers["retry-after"] == "1"
+    assert answer.json()["detail"] == "the database does not answer"

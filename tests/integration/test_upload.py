@@ -234,12 +234,14 @@ async def test_a_campaign_that_ends_meanwhile_takes_nothing(api: Api, engine):
     assert await rows(engine, LOADED) == [(0, 0)]
 
 
-async def test_a_long_upload_shows_that_it_lives(api: Api, engine, monkeypatch):
-    monkeypatch.setattr(uploads, "HEARTBEAT_SECONDS", 0)
+async def test_an_upload_shows_that_it_lives(api: Api, engine, monkeypatch):
+    monkeypatch.setattr(uploads, "HEARTBEAT_SECONDS", 0.01)
     path = await api.draft()
-    await api.upload(path, people(10))
-    beats = "SELECT heartbeat_at > started_at FROM uploads"
-    assert await rows(engine, beats) == [(True,)]
+    _, writer = await begun(api, path, people(10))
+    beats = "SELECT id FROM uploads WHERE heartbeat_at > started_at"
+    await until(lambda: rows(engine, beats))
+    writer.transport.abort()
+    await until(lambda: rows(engine, RUNNING), is_right=lambda found: not found)
 
 
 async def test_an_upload_that_was_given_up_is_not_committed(api: Api, engine):

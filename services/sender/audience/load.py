@@ -1,6 +1,5 @@
 """Loads the rows of one upload into a campaign, in one transaction that shows all or nothing."""
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -11,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.sender.audience.rows import Batch
 
-# Rows per statement while loading: large enough to be cheap, short enough for a heartbeat between.
+# Rows per statement while loading: large enough to be cheap, and far from its time limit.
 STEP = 20_000
 # Bounds of what may wait for another upload of the same campaign to be loaded.
 LOCK_SECONDS = 600.0
@@ -121,16 +120,12 @@ class Load:
             )
             self.counts = self.counts.plus(invalid=len(records))
 
-    async def insert(self, between: Callable[[], Awaitable[None]]) -> None:
-        """Insert what was staged, step by step; `between` is awaited after each.
-
-        First waits for other uploads of the campaign.
-        """
+    async def insert(self) -> None:
+        """Wait for other uploads of the campaign, then insert what was staged, step by step."""
         await self._driver.execute(_LOCK, self._campaign, timeout=LOCK_SECONDS)
         first, last, now = await self._one(_RANGE)
         for start in range(first or 0, (last or -1) + 1, STEP):
             await self._step((self._campaign, self._upload, start, start + STEP - 1), now)
-            await between()
 
     async def _step(self, step: tuple[int, int, int, int], now: datetime) -> None:
         (added,) = await self._one(_INSERT, *step, now, self.counts.accepted)

@@ -15,6 +15,7 @@ from services.sender.audience.records import FileRefused
 from services.sender.audience.rows import RowParser
 from services.sender.campaigns.lifecycle import Campaign, hold_open
 from shared.db.campaigns import add_event
+from shared.periodic import every
 
 # Parsed at once in a thread: some 5,000 rows, a tenth of a second at most.
 PIECE = 256 * 1024
@@ -62,13 +63,12 @@ class Report:
 class Upload:
     """One upload's row: it says that the upload goes on, on a connection of its own.
 
-    What the upload's transaction writes is not seen before its end.
+    What the upload's own transaction writes is not seen before its end.
     """
 
     def __init__(self, engine: AsyncEngine, upload_id: int) -> None:
         self.id = upload_id
         self._engine = engine
-        self._last = time.monotonic()
 
     @classmethod
     async def begin(cls, engine: AsyncEngine, campaign: Campaign) -> Self:
@@ -77,12 +77,10 @@ class Upload:
             row = (await connection.execute(_BEGIN, {"campaign": campaign.id})).one()
         return cls(engine, row.id)
 
-    async def beat(self) -> None:
-        if time.monotonic() - self._last < HEARTBEAT_SECONDS:
-            return
+    async def beat(self) -> bool:
         async with self._engine.begin() as connection:
             await connection.execute(_BEAT, {"upload": self.id})
-        self._last = time.monotonic()
+        return False
 
     async def fail(self, error: str) -> None:
         async with self._engine.begin() as connection:
@@ -98,6 +96,7 @@ async def whole(
     When the process dies the row stays `running` with an old heartbeat, and no data is there.
     """
     upload = await Upload.begin(engine, campaign)
+    beating = asyncio.create_task(every(HEARTBEAT_SECONDS, upload.beat, name="upload"))
     failed: str | None = "interrupted"
     try:
         yield upload
@@ -107,6 +106,7 @@ async def whole(
         failed = refused.detail
         raise
     finally:
+        beating.cancel()
         if failed is not None:
             await connection.rollback()  # first: it may hold the row that is written next
             await upload.fail(failed)
@@ -128,9 +128,8 @@ async def take_in(
     parser = RowParser(campaign.default_country)
     async for piece in pieces(body):
         await load.stage(await asyncio.to_thread(parser.feed, piece))
-        await upload.beat()
     await load.stage(await asyncio.to_thread(parser.feed, b"", final=True))
-    await load.insert(upload.beat)
+    await load.insert()
     await load.count()
     await _finish(connection, campaign, upload, load.counts, actor)
     return Report(upload.id, load.counts, await _first_rejects(connection, upload))
