@@ -149,6 +149,13 @@ def test_an_open_quote_is_found_before_the_end_of_a_long_file():
         parser.feed(b"+1,Bea\n" * 1_000)
 
 
+def test_a_line_without_an_end_is_not_collected_for_ever():
+    parser = RowParser(None)
+    parser.feed(b"phone,name\n")
+    with pytest.raises(FileRefused, match="line 2: the row is longer"):
+        parser.feed(b"x" * (ROW_LIMIT + 1))
+
+
 def test_the_raw_row_is_kept_in_bounds():
     batch = parse(b"phone,name\nx," + b"y" * 1000 + b"\n")
     assert [len(raw) for _, _, raw in batch.rejects] == [RAW_LIMIT]

@@ -85,7 +85,7 @@ def test_read(text, country, digits):
         ("+9991234567", None, "not a valid number"),
         ("+10000000000", None, "not a valid number"),
         ("+120255501230124", None, "not a valid number"),
-        ("+43 1234", None, "not a valid number"),
+        ("+43 1110", None, "not a valid number"),
         ("12", None, "not a valid number"),
         ("1" * 400, "GB", "not a valid number"),
     ],

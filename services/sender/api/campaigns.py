@@ -9,10 +9,11 @@ from fastapi.encoders import jsonable_encoder
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from services.sender.api.connection import ConnectionDep, RuntimeDep
+from services.sender.api.connection import ConnectionDep
 from services.sender.api.idempotency import Answer, OnceDep
 from services.sender.api.keys import Operator, Reader
 from services.sender.api.paging import Cursor, Limit, after, page
+from services.sender.api.process import RuntimeDep
 from services.sender.campaigns import lifecycle, progress
 from services.sender.campaigns.lifecycle import Campaign
 from services.sender.campaigns.template import TemplateError, compile_template

@@ -1,23 +1,22 @@
-"""What routes get from the process: its runtime, and a transaction that ends before the answer."""
+"""A transaction for a route: it ends before the answer begins."""
 
 from collections.abc import AsyncGenerator
 from typing import Annotated
 
-from fastapi import Depends, Request
+from fastapi import Depends
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.sender.runtime import Runtime
+from services.sender.api.keys import Caller, caller
+from services.sender.api.process import RuntimeDep
 
 
-def runtime(request: Request) -> Runtime:
-    found: Runtime = request.state.runtime
-    return found
+async def transaction(
+    runtime: RuntimeDep, _: Annotated[Caller, Depends(caller)]
+) -> AsyncGenerator[AsyncConnection]:
+    """Opened when the caller is known: looking up a key needs a connection too.
 
-
-RuntimeDep = Annotated[Runtime, Depends(runtime)]
-
-
-async def transaction(runtime: RuntimeDep) -> AsyncGenerator[AsyncConnection]:
+    Requests that hold one while they wait for a second would keep each other waiting.
+    """
     async with runtime.engine.begin() as connection:
         yield connection
 

@@ -11,7 +11,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.sender.api.connection import RuntimeDep
+from services.sender.api.process import RuntimeDep
 from services.sender.settings import SenderSettings
 from shared.web import Problem
 

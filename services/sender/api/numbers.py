@@ -8,9 +8,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import RowMapping, TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.sender.api.connection import ConnectionDep, RuntimeDep
+from services.sender.api.connection import ConnectionDep
 from services.sender.api.keys import Admin, Operator, Reader
 from services.sender.api.paging import page
+from services.sender.api.process import RuntimeDep
 from services.sender.settings import TOKEN_NAME
 from shared.settings import SettingsError
 from shared.web import Problem

@@ -9,10 +9,11 @@ from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.requests import ClientDisconnect
 
-from services.sender.api.connection import ConnectionDep, RuntimeDep
+from services.sender.api.connection import ConnectionDep
 from services.sender.api.idempotency import Answer, Once, StreamedOnceDep
 from services.sender.api.keys import Operator, Reader
 from services.sender.api.paging import Cursor, Limit, after, page
+from services.sender.api.process import RuntimeDep
 from services.sender.audience import listing, uploads
 from services.sender.audience.records import FileRefused
 from services.sender.audience.rejects import rejects_csv
