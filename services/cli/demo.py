@@ -97,6 +97,14 @@ def _upload_troubles(
 
 
 def _count_troubles(outcome: Outcome) -> list[str]:
-    if outcome.counts == outcome.statuses:
-        return []
-    return [f"the API counts {outcome.counts}, the table has {outcome.statuses}"]
+    """Every refusal that Meta gave was met once, and the counters are those of the rows."""
+    met = {code: outcome.met.get(code, 0) for code in outcome.stats.refused}
+    compared = {
+        "rows per status": (outcome.counts, outcome.statuses),
+        "refusals by code": (met, dict(outcome.stats.refused)),
+    }
+    return [
+        f"{what}: the API says {said}, true is {true}"
+        for what, (said, true) in compared.items()
+        if said != true
+    ]

@@ -33,10 +33,14 @@ Seen = Callable[[Mapping[str, Any]], None]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Both sides' books at the end, and how they compare. `counts` is what the API says."""
+    """Both sides' books at the end, and how they compare.
+
+    `counts` and `met` are what the API says: rows per status, and how often each code was met.
+    """
 
     comparison: Comparison
     counts: Mapping[str, int]
+    met: Mapping[str, int]
     rows: list[Row]
     ledger: list[Acceptance]
     unclear: list[Unclear]
@@ -100,10 +104,12 @@ class Trial:
         rows = await self.books.rows(self.campaign)
         ledger, unclear = await self.meta.ledger(), await self.meta.unclear()
         told = (await self.look())["counts"]
+        errors = (await self.rest.get(f"/v1/campaigns/{self.campaign}/errors"))["data"]
         counts = {name: count for name, count in told.items() if count and name != "total"}
         return Outcome(
             compare(rows, ledger, unclear, excuses),
             counts,
+            {str(error["code"]): error["met"] for error in errors},
             rows,
             ledger,
             unclear,

@@ -17,7 +17,7 @@ def stormy(seed: int, recipients: int, rate: int) -> dict[str, Any]:
     """A scenario for a campaign of so many recipients at so many per second."""
     return {
         "seed": seed,
-        "latency": {"median_ms": 80, "sigma": 0.4},
+        "latency": {"median_ms": 250, "sigma": 0.4},
         "throughput": rate,
         "throttle_episodes": _episodes(recipients / rate),
         "errors": [{"code": PAIR_LIMIT, "share": ONE_PERCENT}],
@@ -33,18 +33,19 @@ def stormy(seed: int, recipients: int, rate: int) -> dict[str, Any]:
 
 
 def _episodes(seconds: float) -> dict[str, float]:
-    """A few in the main run: what is on the wire while one lasts is refused.
+    """Two in the main run; whatever is on the wire when one begins is refused.
 
-    Each costs the sender a second and a part of its pace, so they must be rare to be honest.
+    Each costs the sender a second and 15 % of its pace, of which it wins back a half per cent a
+    second: more of them would show the brake and nothing else.
     """
-    every = min(9.0, max(0.5, 0.7 * seconds))
-    return {"every_s": every, "for_s": min(0.3, every / 3)}
+    every = min(13.0, max(0.6, 0.52 * seconds))
+    return {"every_s": every, "for_s": min(0.4, every / 3)}
 
 
 def _webhooks() -> dict[str, Any]:
     return {
         "delay_s": {"sent": 0.2, "delivered": 0.6, "read": 2.0},
-        "jitter": 0.7,
+        "jitter": 0.5,
         "read_share": 0.4,
         "failed": [
             {"code": UNDELIVERABLE, "share": ONE_PERCENT / 2},
