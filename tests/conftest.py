@@ -9,6 +9,7 @@ from pathlib import Path
 
 import asyncpg
 import pytest
+from hypothesis import HealthCheck, settings
 from redis.asyncio import Redis
 from running import Processes
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -18,6 +19,10 @@ from services.cli.processes import ServiceProcess
 from shared.db.engine import create_engine
 from shared.db.migrations import upgrade
 from shared.db.tables import metadata
+
+# A property is about its cases, not about the speed of a busy machine.
+settings.register_profile("headrace", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("headrace")
 
 TEMPLATE = "migrated"
 NewDatabase = Callable[[], Awaitable[str]]

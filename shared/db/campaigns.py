@@ -24,8 +24,12 @@ SELECT id FROM campaigns WHERE id = ANY(CAST(:campaigns AS bigint[])) ORDER BY i
 """)
 
 _PAUSE = text("""
+WITH running AS MATERIALIZED (
+    SELECT id FROM campaigns WHERE id = ANY(CAST(:campaigns AS bigint[])) AND state = 'running'
+    ORDER BY id FOR NO KEY UPDATE
+)
 UPDATE campaigns SET state = 'paused', pause_reason = :reason
-WHERE id = ANY(CAST(:campaigns AS bigint[])) AND state = 'running' RETURNING id
+FROM running WHERE campaigns.id = running.id RETURNING campaigns.id
 """)
 
 

@@ -58,10 +58,11 @@ async def apply_effects(
     connection: AsyncConnection, met: Collection[Met], http_status: int, actor: str
 ) -> None:
     """Pause and opt out what the codes call for; once per code and campaign, not per message."""
-    firsts = {(one.code, one.campaign_id): one for one in met}
-    for one in firsts.values():
-        await _apply(connection, one, http_status, actor)
-    for one in met:
+    # In one order everywhere: two batches never wait for each other in a circle.
+    firsts = {(one.campaign_id, one.code): one for one in met}
+    for key in sorted(firsts):
+        await _apply(connection, firsts[key], http_status, actor)
+    for one in sorted(met, key=lambda one: one.message_id):
         if rule_for(one.code, http_status).effect is Effect.OPT_OUT:
             await connection.execute(_OPT_OUT, {"message": one.message_id})
 

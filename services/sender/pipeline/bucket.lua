@@ -69,13 +69,21 @@ local headroom = tonumber(ARGV[4])
 local pace = factor()
 local paused = field('paused_until') - now
 if paused > 0 then return {text(now), '0', text(paused), '0', text(pace)} end
-local campaign_spacing = SPREAD / (rate * pace * (1 - headroom))
+
+-- Whole messages for each clock: 7.5 and 2.5 a second would be up to 8 and 3 in one of them.
+local function spacing(share)
+  local part = rate * share
+  if part > 1 then part = math.floor(part + 1e-9) end
+  return SPREAD / (part * pace)
+end
+
+local campaign_spacing = spacing(1 - headroom)
 
 if operation == 'live' then
   local ahead = headroom > 0 and field('live') - now or math.huge
   if ahead <= LIVE_AHEAD then
     local slot = math.max(field('live'), now)
-    save('live', text(slot + SPREAD / (rate * pace * headroom)))
+    save('live', text(slot + spacing(headroom)))
     return {text(now), '1', text(slot - now), '0', text(pace)}
   end
   local slot = clock('campaign', campaign_spacing)

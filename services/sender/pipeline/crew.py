@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.sender import metrics
 from services.sender.pipeline.bucket import Bucket
+from services.sender.pipeline.claim import BEGINNING
 from services.sender.pipeline.desk import Desk
 from services.sender.pipeline.roster import NumberView, read_roster
 from services.sender.pipeline.sending import MakeSending
@@ -55,11 +56,12 @@ class Crew:
 
     async def refresh(self) -> bool:
         """Read the roster once and hand each worker its part."""
-        roster = await read_roster(self._engine, self._campaigns, self._watermarks)
+        starts = {campaign: self._watermarks.of(campaign) for campaign in self._campaigns}
+        roster = await read_roster(self._engine, starts)
         campaigns = [campaign for view in roster for campaign in view.campaigns]
         for campaign in campaigns:
             if not campaign.due:
-                self._watermarks.looked(campaign.id)
+                self._watermarks.looked(campaign.id, starts.get(campaign.id, BEGINNING))
         self._campaigns = [campaign.id for campaign in campaigns]
         views = {view.phone_number_id: view for view in roster}
         for number in views.keys() | self._members.keys():

@@ -1,13 +1,12 @@
 """What may be sent now: numbers, their running campaigns, rates and weights, in one query."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
-
-from services.sender.pipeline.watermarks import Watermarks
 
 # `due` is the probe that spares idle numbers both claims and slots.
 _ROSTER = text("""
@@ -51,12 +50,9 @@ class NumberView:
     campaigns: tuple[CampaignView, ...]
 
 
-async def read_roster(
-    engine: AsyncEngine, campaign_ids: Sequence[int], watermarks: Watermarks
-) -> list[NumberView]:
-    """Read all numbers that may send; `campaign_ids` are those whose watermarks are known."""
-    starts = [watermarks.of(campaign) for campaign in campaign_ids]
-    values = {"campaigns": list(campaign_ids), "watermarks": starts}
+async def read_roster(engine: AsyncEngine, starts: Mapping[int, datetime]) -> list[NumberView]:
+    """Read all numbers that may send; `starts` says from which `due_at` on to look for due rows."""
+    values = {"campaigns": list(starts), "watermarks": list(starts.values())}
     async with engine.connect() as connection:
         rows = (await connection.execute(_ROSTER, values)).all()
     return _views(rows)

@@ -22,18 +22,15 @@ class Watermarks:
             return BEGINNING
         return self._marks.get(campaign_id, BEGINNING)
 
-    def looked(self, campaign_id: int) -> None:
-        """A look from where `of` said found nothing due."""
-        self._looked_from(campaign_id, self.of(campaign_id))
+    def looked(self, campaign_id: int, start: datetime) -> None:
+        """A look from `start` is done; one from the beginning is not repeated for a while."""
+        if start == BEGINNING:
+            self._rescan_at[campaign_id] = time.monotonic() + RESCAN_S
 
     def advance(self, share: Share, last_due: datetime | None, *, full: bool) -> None:
         """Learn from a claim. One that came up full may have left rows below an older mark."""
-        self._looked_from(share.campaign_id, share.watermark)
+        self.looked(share.campaign_id, share.watermark)
         if last_due is None:
             return
         mark = self._marks.get(share.campaign_id, BEGINNING)
         self._marks[share.campaign_id] = last_due if full else max(mark, last_due)
-
-    def _looked_from(self, campaign_id: int, start: datetime) -> None:
-        if start == BEGINNING:
-            self._rescan_at[campaign_id] = time.monotonic() + RESCAN_S
