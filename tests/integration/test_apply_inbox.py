@@ -19,6 +19,7 @@ from ingest_rows import (
     webhook,
 )
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 
 from services.ingest.inbox import apply_once, measure_once
 from services.ingest.metrics import INBOX_DEPTH, LAG_SECONDS
@@ -150,6 +151,8 @@ async def refusing(engine):
             BEGIN
                 IF NEW.wamid LIKE '%refused' THEN
                     RAISE EXCEPTION 'no' USING ERRCODE = '22003';
+                ELSIF NEW.wamid LIKE '%later' THEN
+                    RAISE EXCEPTION 'not now' USING ERRCODE = '53100';
                 END IF;
                 RETURN NEW;
             END $$
@@ -183,6 +186,19 @@ async def test_poison_is_set_aside_and_its_neighbours_are_applied(engine, instal
     ]
     bodies = await column(engine, "SELECT body FROM webhook_events WHERE error LIKE 'refused%'")
     assert bodies[0].count(b"wamid.") == 1
+
+
+@pytest.mark.usefixtures("refusing")
+async def test_trouble_of_the_server_is_no_poison(engine, installation):
+    """A full disk or a deadlock says nothing about the events: they stay for the next time."""
+    campaign, (message,) = await claimed(engine)
+    one = status(Token(installation, message, 1), "read", wamid="later")
+    await put(engine, webhook([one]))
+    with pytest.raises(DBAPIError):
+        await apply_once(engine, installation)
+    assert len(await column(engine, "SELECT group_id FROM webhook_pending")) == 1
+    assert await column(engine, "SELECT id FROM webhook_events") == []
+    assert (await rows(engine, campaign))[0]["status"] == "claimed"
 
 
 async def test_a_group_that_cannot_be_read_is_poison(engine, installation):

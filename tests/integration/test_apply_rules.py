@@ -1,5 +1,6 @@
 """The rules by which a status webhook may move a row, one case each, against real Postgres."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 from ingest_rows import AT, counted, evidence, history, new_campaign, new_message, row_of
 from sqlalchemy import text
+from waiting import until
 
 from services.ingest.apply import apply
 from shared.domain.status import Status
@@ -223,6 +225,13 @@ CASES = {
         {"status": "pending", "attempt": 2},
         "requeued",
     ),
+    "evidence of an earlier attempt only rises": Case(
+        DELIVERED | {"attempt": 2, "wamid": "w2"},
+        [evidence("delivered", at=AT + HOUR), evidence("sent")],
+        None,
+        "history",
+        {"attempt": 1, "evidence": "delivered", "evidence_at": AT + HOUR},
+    ),
     "later, twice": Case(
         PENDING | {"attempt": 2, "error_code": 131049},
         [evidence("failed", code=131049)],
@@ -333,6 +342,54 @@ async def test_later_makes_a_completed_campaign_run_again(engine):
         kinds = await connection.scalars(text("SELECT kind FROM campaign_events"))
     assert state == "running"
     assert kinds.all() == ["reopened"]
+
+
+async def test_later_from_long_ago_is_due_now(engine):
+    """A claim starts at its watermark: what becomes pending behind it would wait for a rescan."""
+    async with engine.begin() as connection:
+        campaign = await new_campaign(connection)
+        message = await new_message(connection, campaign, **ACCEPTED)
+        await apply(connection, [evidence("failed", code=131049, at=AT - 100 * HOUR)(message)])
+        late = text("SELECT due_at >= now() FROM messages WHERE id = :id")
+        assert await connection.scalar(late, {"id": message})
+
+
+async def test_only_the_row_that_may_is_sent_again(engine):
+    """Rows of one campaign and one batch: each is judged by itself."""
+    later = evidence("failed", code=131049)
+    async with engine.begin() as connection:
+        campaign = await new_campaign(connection)
+        again = await new_message(connection, campaign, **ACCEPTED)
+        concluded = await new_message(connection, campaign, **CONCLUDED | {"wamid": "w"})
+        adopted = await new_message(
+            connection, campaign, **ACCEPTED | {"status": "sent", "sent_at": AT, "attempt": 2}
+        )
+        await apply(connection, [later(again), later(concluded), later(adopted)])
+        rows = [await row_of(connection, message) for message in (again, concluded, adopted)]
+    assert [row["status"] for row in rows] == ["pending", "failed", "failed"]
+
+
+async def test_a_campaign_that_is_cancelled_meanwhile_sends_nothing_again(engine):
+    waiting = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+    async with engine.begin() as connection:
+        campaign = await new_campaign(connection)
+        message = await new_message(connection, campaign, **ACCEPTED)
+
+    async def apply_later():
+        async with engine.begin() as connection:
+            return await apply(connection, [evidence("failed", code=131049)(message)])
+
+    async def someone_waits():
+        async with engine.connect() as connection:
+            return await connection.scalar(waiting)
+
+    async with engine.begin() as canceller:
+        await canceller.execute(
+            text("UPDATE campaigns SET state = 'cancelled' WHERE id = :id"), {"id": campaign}
+        )
+        applying = asyncio.create_task(apply_later())
+        await until(someone_waits)
+    assert +await applying == {"moved": 1}
 
 
 async def test_a_final_failure_leaves_a_completed_campaign_alone(engine):
