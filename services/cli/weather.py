@@ -36,10 +36,9 @@ def _episodes(seconds: float) -> dict[str, float]:
     """Two in the main run; whatever is on the wire when one begins is refused.
 
     Each costs the sender a second and 15 % of its pace, of which it wins back a half per cent a
-    second: more of them would show the brake and nothing else.
+    second: more of them would show the brake and nothing else. A run of two seconds may meet none.
     """
-    every = min(13.0, max(0.6, 0.52 * seconds))
-    return {"every_s": every, "for_s": min(0.4, every / 3)}
+    return {"every_s": min(13.0, max(2.5, 0.52 * seconds)), "for_s": 0.4}
 
 
 def _webhooks() -> dict[str, Any]:
