@@ -1,0 +1,1 @@
+"""Webhooks from Meta: verified, stored, answered, and applied later."""

@@ -38,9 +38,15 @@ class Applied:
 async def apply_isolated(connection: AsyncConnection, events: Sequence[StatusEvent]) -> Applied:
     """Apply all that can be applied; what is left is poison, one event each."""
     applied = Applied()
-    for start in range(0, len(events), _SLICE):
-        await _try(connection, events[start : start + _SLICE], applied)
+    # By message, so that rows are locked in the order of their ids over all slices and halves.
+    ordered = sorted(events, key=_message_id)
+    for start in range(0, len(ordered), _SLICE):
+        await _try(connection, ordered[start : start + _SLICE], applied)
     return applied
+
+
+def _message_id(event: StatusEvent) -> int:
+    return event.token.message_id if event.token else 0
 
 
 async def _try(
