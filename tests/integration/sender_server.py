@@ -64,6 +64,7 @@ async def api(_serving: str, engine: AsyncEngine) -> AsyncGenerator[Api]:
     headers = {"authorization": f"Bearer {ADMIN_KEY}"}
     async with Api(base_url=_serving, headers=headers, timeout=30) as client:
         yield client
+        await client.post("/v1/unhalt", headers=headers)  # no other test may find it halted
 
 
 def _app(runtime: Runtime) -> FastAPI:

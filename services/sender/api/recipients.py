@@ -15,6 +15,7 @@ from services.sender.api.keys import Operator, Reader
 from services.sender.api.paging import Cursor, Limit, after, page
 from services.sender.api.process import RuntimeDep
 from services.sender.audience import listing, uploads
+from services.sender.audience.columns import PHONE_COLUMNS
 from services.sender.audience.records import FileRefused
 from services.sender.audience.rejects import rejects_csv
 from services.sender.audience.uploads import IdleBodyError, Report, UploadLostError
@@ -29,8 +30,9 @@ router = APIRouter(prefix="/v1/campaigns/{campaign_id}", tags=["recipients"])
 _CSV_BODY = {
     "requestBody": {
         "required": True,
-        "description": "CSV in UTF-8 with a header row: a column phone, perhaps external_id;"
-        " every other column is a parameter of the template.",
+        "description": "CSV in UTF-8 with a header row, separated by commas, semicolons or tabs."
+        f" The number's column is one of {', '.join(PHONE_COLUMNS)}; external_id is yours, unique"
+        " in the campaign; every other column is a parameter of the template.",
         "content": {"text/csv": {"schema": {"type": "string", "format": "binary"}}},
     }
 }
