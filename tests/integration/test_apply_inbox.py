@@ -141,6 +141,36 @@ async def test_appliers_on_the_same_rows_neither_deadlock_nor_count_twice(
     assert all(row["sent_at"] == row["delivered_at"] == row["read_at"] == AT for row in found)
 
 
+async def test_appliers_of_failures_that_pause_and_send_again(engine, installation, monkeypatch):
+    """Campaigns, rows and heartbeats are all locked; slices are small, so that there are many."""
+    monkeypatch.setattr("services.ingest.inbox.GROUPS", 2)
+    monkeypatch.setattr("services.ingest.isolate._SLICE", 25)
+    dice = random.Random(5)
+    campaign, messages = await claimed(engine, 100)
+    said = [
+        (name, code) for name in ("sent", "failed", "read") for code in (131049, 132015, 131026)
+    ]
+    for name, code in said * 2:
+        dice.shuffle(messages)
+        tokens = [Token(installation, message, 1) for message in messages[:60]]
+        await put(engine, webhook(status(token, name, code=code) for token in tokens))
+
+    async def applier():
+        while await column(engine, "SELECT group_id FROM webhook_pending LIMIT 1"):
+            try:
+                await apply_once(engine, installation)
+            except DBAPIError as error:
+                # A campaign that a later slice pauses: the loop takes the batch again.
+                assert error.orig.sqlstate == "40P01"
+
+    async with asyncio.timeout(60):
+        await asyncio.gather(*(applier() for _ in range(3)))
+    found = await rows(engine, campaign)
+    assert {row["status"] for row in found} <= {"read", "claimed", "pending", "sent", "failed"}
+    assert {row["attempt"] for row in found} <= {1, 2}
+    assert any(row["attempt"] == 2 for row in found)
+
+
 @pytest.fixture
 async def refusing(engine):
     """A trigger that refuses one row, as bad data would be: the neighbours must not suffer."""
