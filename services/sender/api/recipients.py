@@ -112,7 +112,7 @@ async def _take_in(
 ) -> JSONResponse:
     async with runtime.engine.connect() as connection:
         if not await once.begin(connection):
-            async for _ in body:
+            async for _ in uploads.pieces(body):
                 pass  # to compare it with the first one's
             return once.again()
         async with uploads.whole(runtime.engine, connection, campaign) as upload:
