@@ -3,8 +3,9 @@
 import os
 from pathlib import Path
 from typing import Any, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import AliasChoices, Field, SecretStr, ValidationError
+from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -44,6 +45,19 @@ class DatabaseSettings(Settings):
 
     database_url: SecretStr = Field(validation_alias="DATABASE_URL", min_length=1)
     pgbouncer: bool = False
+    #: For a clone of a database: an id of its own, instead of the one that the migration made.
+    installation: str | None = Field(None, pattern="^[0-9a-f]{32}$")
+
+    @field_validator("database_url")
+    @classmethod
+    def _is_postgres(cls, value: SecretStr) -> SecretStr:
+        try:
+            known = urlsplit(value.get_secret_value()).scheme in ("postgresql", "postgres")
+        except ValueError:
+            known = False
+        if not known:
+            raise ValueError("is not postgresql://user:password@host:port/name")
+        return value
 
 
 def variable(name: str, field: FieldInfo) -> str:

@@ -12,10 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from services.ingest.apply import apply
 from services.ingest.fold import fold
 from services.ingest.parse import Poison, StatusEvent, webhook_of
+from shared.db.faults import is_poison, sqlstate
 
-# SQLSTATE classes that speak of the data. All others speak of the server or of us, and the batch
-# is taken again: data, cardinality, constraint, limits of one statement, raised by a trigger.
-_BAD_DATA = ("22", "21", "23", "54", "P0")
 # What one statement gets: some megabytes of arrays at most.
 _SLICE = 5000
 
@@ -56,7 +54,7 @@ async def _try(
         async with connection.begin_nested():
             counts = await _apply_rounds(connection, events)
     except DBAPIError as error:
-        if not _is_bad_data(error):
+        if not is_poison(error):
             raise
         await _halve(connection, events, error, applied)
     else:
@@ -85,18 +83,10 @@ async def _halve(
     await _try(connection, events[middle:], applied)
 
 
-def _state(error: DBAPIError) -> str:
-    return str(getattr(error.orig, "sqlstate", None) or "")
-
-
-def _is_bad_data(error: DBAPIError) -> bool:
-    return _state(error).startswith(_BAD_DATA)
-
-
 def _poison(event: StatusEvent, error: DBAPIError) -> Poison:
     # Not the database's text: it quotes the row.
     body = webhook_of(event.raw, event.phone_number_id)
-    return Poison(event.received_at, f"refused by the database: {_state(error)}", body)
+    return Poison(event.received_at, f"refused by the database: {sqlstate(error)}", body)
 
 
 async def set_aside_poison(connection: AsyncConnection, poison: Collection[Poison]) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.ingest.inbox import apply_once, measure_once
 from services.ingest.parked import retry_parked_once
+from shared.db.installation import Installation
 from shared.db.partitions import ensure_days
 from shared.periodic import every
 
@@ -22,14 +22,12 @@ _PARKED_SECONDS = 15
 _MEASURE_SECONDS = 5
 _PARTITIONS_SECONDS = 3600
 
-_INSTALLATION = text("SELECT id FROM installation")
-
 
 def loops(
     engine: AsyncEngine, arrived: asyncio.Event, installation: str | None
 ) -> list[Coroutine[Any, Any, None]]:
     """The loops, not started yet. `arrived` says that this process has stored something."""
-    identity = _Installation(engine, installation)
+    identity = Installation(engine, installation)
     apply = partial(_apply_all, engine, identity, arrived)
     parked = partial(_with_installation, retry_parked_once, engine, identity)
     return [
@@ -40,22 +38,8 @@ def loops(
     ]
 
 
-class _Installation:
-    """The id of this installation, read when it is first needed: the database may come later."""
-
-    def __init__(self, engine: AsyncEngine, known: str | None) -> None:
-        self._engine = engine
-        self._known = known
-
-    async def id(self) -> str:
-        if self._known is None:
-            async with self._engine.connect() as connection:
-                self._known = str((await connection.execute(_INSTALLATION)).scalar_one())
-        return self._known
-
-
 async def _apply_all(
-    engine: AsyncEngine, installation: _Installation, arrived: asyncio.Event
+    engine: AsyncEngine, installation: Installation, arrived: asyncio.Event
 ) -> bool:
     """Wait for something to apply, then apply until nothing is left."""
     with contextlib.suppress(TimeoutError):
@@ -70,7 +54,7 @@ async def _apply_all(
 async def _with_installation(
     step: Callable[[AsyncEngine, str], Awaitable[bool]],
     engine: AsyncEngine,
-    installation: _Installation,
+    installation: Installation,
 ) -> bool:
     return await step(engine, await installation.id())
 

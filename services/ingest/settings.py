@@ -30,7 +30,6 @@ class IngestSettings(DatabaseSettings):
         min_length=1
     )
     verify_token: Secret
-    installation: str | None = Field(default=None, pattern="^[0-9a-f]{32}$")
 
     @property
     def secrets(self) -> list[str]:

@@ -1,14 +1,18 @@
 """The sender process: starts its parts in order, stops them in reverse, and says what was left."""
 
 import asyncio
+import gc
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 
 import structlog
 from fastapi import FastAPI
+from redis.asyncio import Redis
 from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.sender.api.keys import ensure_admin_key
 from services.sender.api.routes import install_routes
@@ -17,14 +21,14 @@ from services.sender.pipeline.bucket import Bucket
 from services.sender.pipeline.crew import Crew
 from services.sender.pipeline.recorder import Recorder
 from services.sender.pipeline.send import Outlet
-from services.sender.pipeline.sending import Sending
+from services.sender.pipeline.sending import MakeSending, Sending
 from services.sender.pipeline.transport import AiohttpTransport
 from services.sender.runtime import Runtime
 from services.sender.settings import Role, SenderSettings
 from shared.db.engine import create_engine
 from shared.db.faults import DatabaseFault
-from shared.db.installation import read_installation
-from shared.periodic import every
+from shared.db.installation import Installation
+from shared.periodic import describe, every
 from shared.redis import create_redis
 from shared.settings import SettingsError
 from shared.telemetry.logs import configure
@@ -33,6 +37,7 @@ from shared.web import install_web
 log = structlog.get_logger()
 
 _ROSTER_S = 0.5
+_AWAY_S = 2.0
 # Together below the half minute that orchestrators give a process after SIGTERM.
 _WIRE_S = 15.0
 _FLUSH_S = 8.0
@@ -46,51 +51,76 @@ def create_app() -> FastAPI:
         sys.exit(str(error))
     configure(settings.log_format)
     app = FastAPI(title="Headrace", lifespan=partial(_lifespan, settings))
+    app.state.opened = None
     install_web(app, partial(_unready, app))
-    install_routes(app)
+    if Role.API in settings.roles:
+        install_routes(app)
     return app
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    runtime: Runtime
+    keyed: asyncio.Task[None]
 
 
 @asynccontextmanager
 async def _lifespan(settings: SenderSettings, app: FastAPI) -> AsyncGenerator[dict[str, Runtime]]:
+    """Start in order, stop in reverse. The database may be away at the start: it is waited for."""
     async with AsyncExitStack() as stack:
-        engine = create_engine(
-            settings.database_url.get_secret_value(), pgbouncer=settings.pgbouncer
-        )
-        stack.push_async_callback(engine.dispose)
+        # Two pools: a burst of API calls must not keep claims waiting for a connection.
+        engine, pipeline_engine = _engine(settings, stack), _engine(settings, stack)
         redis = create_redis(settings.redis_url.get_secret_value())
         stack.push_async_callback(redis.aclose)
         runtime = Runtime(settings, engine, redis)
-        await ensure_admin_key(engine, settings)
         if Role.ORCHESTRATOR in settings.roles:
-            await stack.enter_async_context(_orchestrator(runtime))
+            await stack.enter_async_context(_orchestrator(settings, pipeline_engine))
         if Role.WORKER in settings.roles:
-            await stack.enter_async_context(_workers(runtime))
-        app.state.runtime = runtime
-        stack.callback(setattr, app.state, "runtime", None)
+            await stack.enter_async_context(_workers(settings, pipeline_engine, redis))
+        keyed = asyncio.create_task(_make_admin_key(runtime))
+        stack.push_async_callback(_cancel, [keyed])
+        app.state.opened = _Opened(runtime, keyed)
+        stack.callback(setattr, app.state, "opened", None)
+        # What is there now stays: the collector need not look at it again at every message.
+        gc.freeze()
         log.info("sender_started", roles=sorted(settings.roles))
         yield {"runtime": runtime}
     log.info("sender_stopped")
 
 
+def _engine(settings: SenderSettings, stack: AsyncExitStack) -> AsyncEngine:
+    engine = create_engine(settings.database_url.get_secret_value(), pgbouncer=settings.pgbouncer)
+    stack.push_async_callback(engine.dispose)
+    return engine
+
+
+async def _make_admin_key(runtime: Runtime) -> None:
+    while True:
+        try:
+            return await ensure_admin_key(runtime.engine, runtime.settings)
+        except DatabaseFault as error:
+            log.warning("database_away", **describe(error))
+            await asyncio.sleep(_AWAY_S)
+
+
 async def _unready(app: FastAPI) -> str | None:
     """Ready means: not draining, and Postgres answers. Redis may be away: then nothing is sent."""
-    runtime: Runtime | None = getattr(app.state, "runtime", None)
-    if runtime is None:
+    opened: _Opened | None = app.state.opened
+    if opened is None:
         return "starting or draining"
     try:
-        async with asyncio.timeout(2), runtime.engine.connect() as connection:
+        async with asyncio.timeout(2), opened.runtime.engine.connect() as connection:
             await connection.execute(text("SELECT 1"))
     except DatabaseFault:
         return "the database does not answer"
-    return None
+    return None if opened.keyed.done() else "starting"
 
 
 @asynccontextmanager
-async def _orchestrator(runtime: Runtime) -> AsyncGenerator[None]:
+async def _orchestrator(settings: SenderSettings, engine: AsyncEngine) -> AsyncGenerator[None]:
     tasks = [
         asyncio.create_task(every(seconds, step, name=name))
-        for name, (seconds, step) in loops(runtime.engine, runtime.settings.lease_s).items()
+        for name, (seconds, step) in loops(engine, settings.lease_s).items()
     ]
     try:
         yield
@@ -99,9 +129,35 @@ async def _orchestrator(runtime: Runtime) -> AsyncGenerator[None]:
 
 
 @asynccontextmanager
-async def _workers(runtime: Runtime) -> AsyncGenerator[None]:
-    settings = runtime.settings
+async def _workers(
+    settings: SenderSettings, engine: AsyncEngine, redis: Redis
+) -> AsyncGenerator[None]:
     transport = AiohttpTransport()
+    recorder = Recorder(engine)
+    crew = Crew(
+        engine,
+        redis,
+        _sendings(settings, transport, recorder),
+        settings.token_for,
+        installation=Installation(engine, settings.installation),
+        lease_s=settings.lease_s,
+    )
+    recording = asyncio.create_task(recorder.run())
+    refreshing = asyncio.create_task(every(_ROSTER_S, crew.refresh, name="roster"))
+    try:
+        yield
+    finally:
+        await _cancel([refreshing])
+        cut = await crew.drain(_WIRE_S)
+        await _flush(recorder)
+        await _cancel([recording])
+        await transport.aclose()
+        log.info("workers_drained", cut_off=cut, unwritten=recorder.waiting)
+
+
+def _sendings(
+    settings: SenderSettings, transport: AiohttpTransport, recorder: Recorder
+) -> MakeSending:
     outlet = Outlet(
         transport,
         settings.graph_url,
@@ -109,10 +165,8 @@ async def _workers(runtime: Runtime) -> AsyncGenerator[None]:
         connect_timeout=settings.connect_timeout_s,
         read_timeout=settings.read_timeout_s,
     )
-    recorder = Recorder(runtime.engine)
-    installation = await read_installation(runtime.engine)
 
-    def make_sending(number: str, bucket: Bucket) -> Sending:
+    def make(number: str, bucket: Bucket, installation: str) -> Sending:
         return Sending(
             number,
             outlet,
@@ -122,21 +176,14 @@ async def _workers(runtime: Runtime) -> AsyncGenerator[None]:
             concurrency=settings.concurrency,
         )
 
-    crew = Crew(runtime.engine, runtime.redis, make_sending, settings.token_for, settings.lease_s)
-    recording = asyncio.create_task(recorder.run())
-    refreshing = asyncio.create_task(every(_ROSTER_S, crew.refresh, name="roster"))
+    return make
+
+
+async def _flush(recorder: Recorder) -> None:
     try:
-        yield
-    finally:
-        await _cancel([refreshing])
-        cut = await crew.drain(_WIRE_S)
-        try:
-            await asyncio.wait_for(recorder.flush(), _FLUSH_S)
-        except TimeoutError:
-            log.warning("results_not_written", results=recorder.waiting)
-        await _cancel([recording])
-        await transport.aclose()
-        log.info("workers_drained", cut_off=cut, unwritten=recorder.waiting)
+        await asyncio.wait_for(recorder.flush(), _FLUSH_S)
+    except TimeoutError:
+        log.warning("results_not_written", results=recorder.waiting)
 
 
 async def _cancel(tasks: list[asyncio.Task[None]]) -> None:

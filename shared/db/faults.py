@@ -3,8 +3,17 @@
 import asyncpg
 from sqlalchemy.exc import DBAPIError
 
-# Data exception and integrity constraint violation.
-_POISON_CLASSES = ("22", "23")
+#: What a statement raises while the database is away, full, shutting down or deadlocked.
+DatabaseFault = (DBAPIError, OSError, TimeoutError)
+
+# SQLSTATE classes that speak of the data: cardinality, data, constraint, limits of one statement,
+# raised by a trigger. All others speak of the server or of us, and the same batch is tried again.
+_POISON_CLASSES = ("21", "22", "23", "54", "P0")
+
+
+def sqlstate(error: DBAPIError) -> str:
+    """Postgres' code for an error; empty where the driver itself refused."""
+    return str(getattr(error.orig, "sqlstate", None) or "")
 
 
 def is_poison(error: Exception) -> bool:
@@ -14,11 +23,5 @@ def is_poison(error: Exception) -> bool:
     if not isinstance(error, DBAPIError):
         return False
     cause = error.orig.__cause__ if error.orig else None
-    if isinstance(cause, asyncpg.DataError | UnicodeEncodeError | OverflowError):
-        return True
-    state = getattr(cause, "sqlstate", None) or ""
-    return state[:2] in _POISON_CLASSES
-
-
-#: What a statement raises while the database is away, full, shutting down or deadlocked.
-DatabaseFault = (DBAPIError, OSError, TimeoutError)
+    unfit = isinstance(cause, asyncpg.DataError | UnicodeEncodeError | OverflowError)
+    return unfit or sqlstate(error).startswith(_POISON_CLASSES)

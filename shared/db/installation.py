@@ -1,26 +1,21 @@
 """Which installation this database is: part of every token."""
 
-import os
-import re
-
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from shared.settings import SettingsError
-
-_SHAPE = re.compile(r"[0-9a-f]{32}", re.ASCII)
+_READ = text("SELECT id FROM installation")
 
 
-async def read_installation(engine: AsyncEngine) -> str:
-    """The id that the first migration made, or HEADRACE_INSTALLATION in a clone of a database."""
-    given = os.environ.get("HEADRACE_INSTALLATION")
-    if given is not None:
-        return _checked(given)
-    async with engine.connect() as connection:
-        return str(await connection.scalar(text("SELECT id FROM installation")))
+class Installation:
+    """Its id, read when it is first needed: the database may come later than the process."""
 
+    def __init__(self, engine: AsyncEngine, given: str | None) -> None:
+        self._engine = engine
+        self._id = given
 
-def _checked(given: str) -> str:
-    if not _SHAPE.fullmatch(given):
-        raise SettingsError("HEADRACE_INSTALLATION: must be 32 hexadecimal digits")
-    return given
+    async def id(self) -> str:
+        """32 hexadecimal digits: what the first migration made, or what the settings say."""
+        if self._id is None:
+            async with self._engine.connect() as connection:
+                self._id = str((await connection.execute(_READ)).scalar_one())
+        return self._id

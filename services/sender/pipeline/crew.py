@@ -16,6 +16,7 @@ from services.sender.pipeline.roster import NumberView, read_roster
 from services.sender.pipeline.sending import MakeSending
 from services.sender.pipeline.watermarks import Watermarks
 from services.sender.pipeline.worker import Worker
+from shared.db.installation import Installation
 from shared.periodic import every
 from shared.settings import SettingsError
 
@@ -42,12 +43,15 @@ class Crew:
         redis: Redis,
         make_sending: MakeSending,
         token_for: Callable[[str | None], str],
+        *,
+        installation: Installation,
         lease_s: float,
     ) -> None:
         self._engine = engine
         self._redis = redis
         self._make_sending = make_sending
         self._token_for = token_for
+        self._installation = installation
         self._lease_s = lease_s
         self._watermarks = Watermarks()
         self._members: dict[str, _Member] = {}
@@ -64,12 +68,12 @@ class Crew:
                 self._watermarks.looked(campaign.id, starts.get(campaign.id, BEGINNING))
         self._campaigns = [campaign.id for campaign in campaigns]
         views = {view.phone_number_id: view for view in roster}
+        installation = await self._installation.id()
         for number in views.keys() | self._members.keys():
-            self._update(number, views.get(number))
+            self._update(self._member(number, installation).desk, number, views.get(number))
         return False
 
-    def _update(self, number: str, view: NumberView | None) -> None:
-        desk = self._member(number).desk
+    def _update(self, desk: Desk, number: str, view: NumberView | None) -> None:
         try:
             token = self._token_for(view.token_name) if view else ""
         except SettingsError as error:
@@ -78,11 +82,11 @@ class Crew:
             view, token = None, ""
         desk.update(view, token)
 
-    def _member(self, number: str) -> _Member:
+    def _member(self, number: str, installation: str) -> _Member:
         if number not in self._members:
             bucket = Bucket(self._redis, number)
             desk = Desk(number, self._engine, self._watermarks, self._lease_s)
-            worker = Worker(bucket, desk, self._make_sending(number, bucket))
+            worker = Worker(bucket, desk, self._make_sending(number, bucket, installation))
             # A block that was prepared is released before the end: only claiming stops.
             preparing = every(_ERROR_WAIT_S, worker.prepare, name="prepare", stop=self._stop)
             releasing = every(_ERROR_WAIT_S, worker.release, name="release")

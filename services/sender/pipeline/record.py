@@ -78,10 +78,13 @@ WITH result AS MATERIALIZED (
     WHERE (hit.id IS NOT NULL AND result.kind NOT IN ('accepted', 'returned'))
        OR (hit.id IS NULL AND result.kind = 'accepted')
     ORDER BY result.id
+    -- A late acceptance adds its id to what a webhook has said of the attempt meanwhile.
     ON CONFLICT (message_id, attempt) DO UPDATE SET
-        outcome = excluded.outcome, error_code = excluded.error_code,
-        wamid = coalesce(a.wamid, excluded.wamid), details = excluded.details,
-        fbtrace_id = excluded.fbtrace_id
+        outcome = CASE excluded.outcome WHEN 'accepted' THEN a.outcome ELSE excluded.outcome END,
+        error_code = coalesce(excluded.error_code, a.error_code),
+        wamid = coalesce(a.wamid, excluded.wamid),
+        details = coalesce(excluded.details, a.details),
+        fbtrace_id = coalesce(excluded.fbtrace_id, a.fbtrace_id)
 ), {DELTAS}
 SELECT id FROM changed
 """)  # noqa: S608  # built from constants

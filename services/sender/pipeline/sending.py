@@ -122,5 +122,5 @@ class Sending:
         self._held_until = max(self._held_until, time.monotonic() + seconds)
 
 
-#: Makes the sends of one number.
-MakeSending = Callable[[str, Bucket], Sending]
+#: Makes the sends of one number: its id, its bucket, the installation.
+MakeSending = Callable[[str, Bucket, str], Sending]
