@@ -47,4 +47,9 @@ def describe(error: BaseException) -> dict[str, str]:
     cause = error.__cause__ or getattr(error, "orig", None)
     frames = traceback.extract_tb(error.__traceback__)
     place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "?"
-    return {"error": type(error).__name__, "cause": type(cause).__name__, "place": place}
+    state = getattr(getattr(error, "orig", None), "sqlstate", None)
+    return {
+        "error": type(error).__name__,
+        "cause": str(state or type(cause).__name__),
+        "place": place,
+    }
