@@ -58,10 +58,11 @@ def most_in_a_second(moments: list[float]) -> int:
 
 
 @pytest.mark.parametrize(
-    ("rate", "headroom", "pace"), [(80, 0.0, 80), (80, 0.2, 64), (7, 0.5, 3.5)]
+    ("rate", "headroom", "pace"),
+    [(80, 0.0, 80), (80, 0.2, 64), (80, 0.1, 72), (7, 0.5, 3), (10, 0.9, 1), (1, 0.2, 0.8)],
 )
 async def test_slots_are_spaced_a_little_wider_than_the_rate(
-    bucket: Bucket, redis: Redis, rate: float, headroom: float, pace: float
+    bucket: Bucket, redis: Redis, rate: int, headroom: float, pace: float
 ) -> None:
     before = await now(redis)
     slots = await bucket.book(5, rate, headroom)

@@ -3,19 +3,15 @@
 from datetime import timedelta
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.sender.pipeline.backoff import delay_s
 from services.sender.pipeline.outcome import Retry
 
-# A loaded machine is no defect.
-UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
 SPENT = st.integers(min_value=0, max_value=32_767)
 
 
-@UNHURRIED
 @given(SPENT, st.sampled_from([None, 1, 2, 131000, 131016]))
 def test_full_jitter_within_the_doubling_bound(spent: int, code: int | None) -> None:
     assert 0 <= delay_s(Retry(code, "meta"), spent) <= min(300, 2**spent)
@@ -29,7 +25,6 @@ def test_the_jitter_fills_its_range(spent: int, bound: float) -> None:
     assert max(delays) > bound * 0.9
 
 
-@UNHURRIED
 @given(SPENT, st.timedeltas(timedelta(seconds=1), timedelta(days=2)))
 def test_a_code_that_asks_for_a_time_gets_it(spent: int, later: timedelta) -> None:
     least = later.total_seconds()
@@ -37,7 +32,6 @@ def test_a_code_that_asks_for_a_time_gets_it(spent: int, later: timedelta) -> No
     assert least <= delay_s(Retry(131049, "meta", later), spent) <= least * 1.1
 
 
-@UNHURRIED
 @given(SPENT)
 def test_the_pair_limit_grows_by_four_up_to_half_an_hour(spent: int) -> None:
     least = min(1800, 6 * 4**spent)

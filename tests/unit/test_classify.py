@@ -4,16 +4,13 @@ import json
 from datetime import timedelta
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.sender.pipeline.classify import classify, storable
 from services.sender.pipeline.outcome import Accepted, Failed, Outcome, Retry, Throttled, Unknown
 from services.sender.pipeline.reply import Lost, NotSent, Reason, Replied
 from shared.whatsapp.errors import ERRORS, Effect
-
-# A loaded machine is no defect.
-UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 HTML = b"<html><h1>Bad gateway</h1></html>"
 PAGE = HTML.decode()
@@ -138,13 +135,11 @@ def test_a_code_beyond_an_int_column_is_no_code(code: object) -> None:
     assert replied(400, error(code)) == Failed(None, "http_400", error(code).decode())
 
 
-@UNHURRIED
 @given(st.integers(100, 599), st.binary())
 def test_no_reply_raises(status: int, body: bytes) -> None:
     replied(status, body)
 
 
-@UNHURRIED
 @given(st.sampled_from(sorted(ERRORS)), st.text())
 def test_details_fit_their_column(code: int, details: str) -> None:
     outcome = replied(400, error(code, message=details))

@@ -3,26 +3,21 @@
 from datetime import timedelta
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.domain.status import OPEN, Status
 from shared.whatsapp.errors import ERRORS, Effect, OutcomeKind, rule_for
 
-# A loaded machine is no defect.
-UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
 ANY_STATUS = st.integers(100, 599)
 
 
-@UNHURRIED
 @given(st.sampled_from(sorted(ERRORS)), ANY_STATUS)
 def test_a_listed_code_decides_whatever_the_status(code: int, http_status: int) -> None:
     assert rule_for(code, http_status) is ERRORS[code]
     assert ERRORS[code].code == code
 
 
-@UNHURRIED
 @given(st.integers(200, 299), ANY_STATUS)
 def test_every_permission_code_pauses_the_token(code: int, http_status: int) -> None:
     rule = rule_for(code, http_status)

@@ -4,13 +4,10 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.whatsapp.messages import ReplyBody, ReplyError, read_reply, template_body
-
-# A loaded machine is no defect.
-UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -43,13 +40,11 @@ def test_an_accepted_reply() -> None:
     assert read_reply(body) == ReplyBody("wamid.1", "accepted")
 
 
-@UNHURRIED
 @given(st.binary())
 def test_no_bytes_raise(body: bytes) -> None:
     assert isinstance(read_reply(body), ReplyBody)
 
 
-@UNHURRIED
 @given(st.fixed_dictionaries({}, optional={"error": JSON, "messages": JSON | st.lists(JSON)}))
 def test_no_json_raises_and_every_text_can_be_stored(body: dict[str, Any]) -> None:
     found = read_reply(json.dumps(body).encode())
@@ -62,7 +57,6 @@ def test_no_json_raises_and_every_text_can_be_stored(body: dict[str, Any]) -> No
         (text or "").encode()
 
 
-@UNHURRIED
 @given(st.fixed_dictionaries({"code": JSON}, optional={"error_data": JSON, "message": JSON}))
 def test_any_error_object_is_read_or_left(fields: dict[str, Any]) -> None:
     found = error(**fields)

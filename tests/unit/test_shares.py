@@ -3,18 +3,14 @@
 from collections import Counter
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.sender.pipeline.shares import Shares
 
-# A loaded machine is no defect.
-UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
 WEIGHTS = st.dictionaries(st.integers(1, 30), st.integers(1, 1000), min_size=1)
 
 
-@UNHURRIED
 @given(st.lists(st.tuples(st.integers(1, 500), WEIGHTS), min_size=1, max_size=20))
 def test_every_permit_is_given_and_none_twice(rounds: list[tuple[int, dict[int, int]]]) -> None:
     shares = Shares()

@@ -1,13 +1,10 @@
 """The token that Meta echoes."""
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.domain.tokens import Token
-
-# A loaded machine is no defect.
-UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 INSTALLATION = "0123456789abcdef0123456789abcdef"
 IDS = st.integers(1, 10**18 - 1)
@@ -18,7 +15,6 @@ def test_the_text_of_a_token() -> None:
     assert Token(INSTALLATION, 42, 3).encode() == f"hr1:{INSTALLATION}:42:3"
 
 
-@UNHURRIED
 @given(st.from_regex(r"[0-9a-f]{32}", fullmatch=True), IDS, ATTEMPTS)
 def test_a_token_survives_the_way_there_and_back(
     installation: str, message_id: int, attempt: int
@@ -29,7 +25,6 @@ def test_a_token_survives_the_way_there_and_back(
     assert len(token.encode()) <= 512
 
 
-@UNHURRIED
 @given(st.text())
 def test_any_other_text_is_nobodys_token(text: str) -> None:
     assert Token.parse(text) is None

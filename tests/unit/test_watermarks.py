@@ -94,6 +94,14 @@ def test_an_empty_claim_teaches_nothing_but_that_it_looked(marks: Watermarks, cl
 
 def test_a_probe_from_the_beginning_counts_as_a_look(marks: Watermarks, clock: Clock) -> None:
     clock.now += RESCAN_S
-    marks.looked(CAMPAIGN)
+    marks.looked(CAMPAIGN, BEGINNING)
 
     assert marks.of(CAMPAIGN) == LATE
+
+
+def test_a_probe_from_the_mark_does_not(marks: Watermarks, clock: Clock) -> None:
+    """Also where the time for the next look has come while it ran."""
+    clock.now += RESCAN_S
+    marks.looked(CAMPAIGN, LATE)
+
+    assert marks.of(CAMPAIGN) == BEGINNING
