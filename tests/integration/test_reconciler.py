@@ -216,4 +216,4 @@ async def test_a_late_acceptance_of_the_attempt_left_behind_is_kept(engine: Asyn
 
     row = await one_row(engine, campaign)
     assert (row.status, row.attempt) == ("pending", 2)
-    assert (await history(engine, [row.id]))[row.id] == [Past(1, "accepted", None, "w", None, None)]
+    assert (await history(engine, [row.id]))[row.id] == [Past(1, "unknown", None, "w", None, None)]
