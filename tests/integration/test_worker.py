@@ -2,6 +2,7 @@
 
 import json
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -22,6 +23,7 @@ from planting import (
     run,
     statuses,
 )
+from prometheus_client import REGISTRY
 from redis.asyncio import Redis
 from sqlalchemy.ext.asyncio import AsyncEngine
 from waiting import until
@@ -29,6 +31,7 @@ from waiting import until
 from services.sender.orchestration.completer import complete
 from shared.db.installation import Installation
 from shared.domain.tokens import Token
+from shared.redis import create_redis
 from shared.settings import SettingsError
 
 GREETING = {
@@ -271,6 +274,25 @@ async def test_a_missing_column_fails_its_row_alone(engine: AsyncEngine, redis: 
             assert (row.status, row.reason, row.concluded) == ("failed", "missing_column", True)
             assert row.error_code is None
     await check_counters(engine, campaign)
+
+
+async def test_without_redis_nothing_leaves_and_nothing_is_claimed(
+    engine: AsyncEngine, tmp_path: Path
+) -> None:
+    meta = Meta()
+    campaign = await plant_campaign(engine)
+    await plant_messages(engine, campaign, 3)
+    before = refused_bookings()
+    async with create_redis(f"unix://{tmp_path}/nobody.sock") as gone, sending(engine, gone, meta):
+        await until(lambda: refused_bookings() > before, BOUND_S)
+
+        assert await statuses(engine, campaign) == {"pending": 3}
+    assert meta.requests == []
+
+
+def refused_bookings() -> float:
+    labels = {"loop": "prepare", "result": "error"}
+    return REGISTRY.get_sample_value("headrace_loop_runs_total", labels) or 0
 
 
 async def test_each_number_sends_with_its_own_token(engine: AsyncEngine, redis: Redis) -> None:
