@@ -17,7 +17,7 @@ def stormy(seed: int, recipients: int, rate: int) -> dict[str, Any]:
     """A scenario for a campaign of so many recipients at so many per second."""
     return {
         "seed": seed,
-        "latency": {"median_ms": 250, "sigma": 0.4},
+        "latency": {"median_ms": 300, "sigma": 0.25},
         # Meta counts at its own door, and no way there is equally long for all.
         "throughput": round(rate * 1.05) + 1,
         "throttle_episodes": _episodes(recipients / rate),
