@@ -10,7 +10,7 @@ from services.sender.pipeline.claim import _CLAIM, BEGINNING, Share, claim
 from services.sender.pipeline.outcome import Accepted
 from services.sender.pipeline.record import Result, record
 
-ROWS, DONE, BLOCK = 25_000, 20_000, 500
+ROWS, DONE, BLOCK = 25_000, 20_000, 250
 
 
 async def test_a_claim_stays_flat_under_a_held_snapshot(engine: AsyncEngine) -> None:
