@@ -10,7 +10,7 @@ from services.sender.pipeline.claim import _CLAIM, BEGINNING, Share, claim
 from services.sender.pipeline.outcome import Accepted
 from services.sender.pipeline.record import Result, record
 
-ROWS, DONE, BLOCK = 25_000, 20_000, 250
+ROWS, DONE, BLOCK = 12_000, 10_000, 250
 
 
 async def test_a_claim_stays_flat_under_a_held_snapshot(engine: AsyncEngine) -> None:
@@ -19,12 +19,12 @@ async def test_a_claim_stays_flat_under_a_held_snapshot(engine: AsyncEngine) -> 
     async with engine.connect() as report:
         await report.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
         await report.execute(text("SELECT count(*) FROM messages"))
-        first = await buffers(engine, Share(campaign, 50, BEGINNING))
+        first = await buffers(engine, Share(campaign, 10, BEGINNING))
 
         watermark = await send_away(engine, campaign)
 
-        late = await buffers(engine, Share(campaign, 50, watermark.watermark))
-        naive = await buffers(engine, Share(campaign, 50, BEGINNING))
+        late = await buffers(engine, Share(campaign, 10, watermark.watermark))
+        naive = await buffers(engine, Share(campaign, 10, BEGINNING))
 
     assert late < 2 * first
     # Else the held snapshot held nothing, and the comparison above says nothing.
