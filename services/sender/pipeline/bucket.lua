@@ -58,7 +58,8 @@ if operation == 'throttle' then
   if slot <= field('cut_at') then return {text(now), '0', text(factor())} end
   local lower = math.max(LEAST, factor() * CUT)
   local until_ = math.max(field('paused_until'), now + PAUSE)
-  save('factor', text(lower), 'factor_at', text(now), 'cut_at', text(now),
+  -- What was booked before the pause may still leave within it: all of that is of the old pace.
+  save('factor', text(lower), 'factor_at', text(now), 'cut_at', text(until_),
        'paused_until', text(until_))
   return {text(now), '1', text(lower)}
 end

@@ -86,17 +86,22 @@ class Desk:
 
     async def claim(self, permits: int) -> list[ClaimedMessage]:
         """Messages for so many permits: those that missed their slot first."""
-        kept, self._kept = self._kept[:permits], self._kept[permits:]
-        shares = self._divide(permits - len(kept))
+        new = await self._claim_new(permits - len(self._kept))
+        # Taken only now: a claim that fails must not lose them.
+        room = permits - len(new)
+        kept, self._kept = self._kept[:room], self._kept[room:]
+        metrics.SLOTS.labels(self._number, "empty").inc(room - len(kept))
+        return kept + new
+
+    async def _claim_new(self, permits: int) -> list[ClaimedMessage]:
+        shares = self._divide(permits)
         if not shares:
-            return kept
+            return []
         with metrics.CLAIM_SECONDS.time():
             found = await claim(self._engine, shares)
         self._learn(shares, found)
-        unused = permits - len(kept) - len(found.messages)
         metrics.CLAIMED.labels(self._number).inc(len(found.messages))
-        metrics.SLOTS.labels(self._number, "empty").inc(unused)
-        return kept + found.messages
+        return found.messages
 
     def _divide(self, permits: int) -> list[Share]:
         if permits < 1 or not self._view or not self._expecting:

@@ -17,7 +17,7 @@ log = structlog.get_logger()
 _BATCH = 500
 _CAPACITY = 5_000
 # A result in memory is what a crash leaves in doubt, so it waits only as long as pays.
-_GATHER_S = 0.02
+_GATHER_S = 0.04
 _RETRY_S = 0.5
 
 

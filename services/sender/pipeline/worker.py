@@ -4,15 +4,21 @@ import asyncio
 import time
 from dataclasses import dataclass
 
+from redis.exceptions import RedisError
+
 from services.sender.pipeline.attempt import Route
 from services.sender.pipeline.bucket import Bucket, Slots
 from services.sender.pipeline.claim import ClaimedMessage
 from services.sender.pipeline.desk import Desk
 from services.sender.pipeline.sending import Sending
 
-# A slot is used within this time or is void. The spacing of 1.01/rate leaves a hundredth of a
-# second per second: a later burst would put more than the rate into the second after it.
-_LATE_S = 0.010
+# Slots are 1.01/rate apart: that leaves a hundredth of a second per second. Catching up at once
+# after a delay would put more than the rate into one second, so a lag stays, wears off slowly, and
+# a slot that is past by more than the greatest lag and a little is void. Half of the reserve is for
+# the wear, half for that little.
+_MOST_LAG_S = 0.020
+_LATE_S = 0.025
+_WEAR = 0.005
 _BLOCK_S = 0.050
 _IDLE_S = 0.5
 
@@ -33,28 +39,52 @@ class Worker:
         self._desk = desk
         self._sending = sending
         self._blocks: asyncio.Queue[Block] = asyncio.Queue(1)
+        self._prepared = 0
+        self._lag = Lag()
 
     async def prepare(self) -> bool:
         """Book slots for as many messages as may leave and are expected; claim as many."""
-        permits = min(self._sending.room(), self._desk.block_size(_BLOCK_S))
+        room = self._sending.room() - self._prepared
+        permits = min(room, self._desk.block_size(_BLOCK_S))
         if permits < 1 or not self._desk.expects_rows:
-            await self._desk.wait(_BLOCK_S if permits < 1 else _IDLE_S)
+            await self._rest(_BLOCK_S if self._desk.expects_rows else _IDLE_S)
             return True
-        slots = await self._bucket.book(permits, self._desk.rate, self._desk.headroom)
+        try:
+            slots = await self._bucket.book(permits, self._desk.rate, self._desk.headroom)
+        except RedisError:
+            self._give_back_kept("no_permits")
+            raise
         self._desk.note(slots)
         if slots.count:
-            await self._blocks.put(Block(slots, await self._desk.claim(slots.count)))
+            await self._put(Block(slots, await self._desk.claim(slots.count)))
+        elif slots.wait > _IDLE_S:
+            await self._rest(_IDLE_S)
         else:
-            await asyncio.sleep(min(slots.wait, _IDLE_S))
+            await asyncio.sleep(slots.wait)
         return True
+
+    async def _put(self, block: Block) -> None:
+        self._prepared += len(block.messages)
+        await self._blocks.put(block)
+
+    async def _rest(self, seconds: float) -> None:
+        """Nothing may leave for now: nothing stays claimed for it."""
+        self._give_back_kept("no_permits")
+        await self._desk.wait(seconds)
+
+    def _give_back_kept(self, why: str) -> None:
+        for message in self._desk.take_kept():
+            self._sending.give_back(message, why)
 
     async def release(self) -> bool:
         """Let one block leave, each message at its slot."""
         block = await self._blocks.get()
         try:
             for place, message in enumerate(block.messages):
-                await _until(block.slots.at(place))
-                self._leave(message, block.slots.at(place), block.slots.redis_at(place))
+                slot = block.slots.at(place)
+                await _until(slot + self._lag.at(slot))
+                self._prepared -= 1
+                self._leave(message, slot, block.slots.redis_at(place))
         finally:
             self._blocks.task_done()
         return True
@@ -62,11 +92,12 @@ class Worker:
     def _leave(self, message: ClaimedMessage, slot: float, redis_slot: float) -> None:
         """Send; hand back what may not leave any more; keep what missed its slot."""
         route = self._desk.route(message)
+        late = self._lag.grow(slot, time.monotonic())
         if self._sending.held:
             self._sending.give_back(message, "held")
         elif not isinstance(route, Route):
             self._sending.give_back(message, route)
-        elif time.monotonic() - slot > _LATE_S:
+        elif late > _LATE_S:
             self._desk.keep_for_next(message)
         else:
             self._sending.start(route, message, redis_slot)
@@ -77,9 +108,27 @@ class Worker:
         Returns how many sends had to be cut off; they are recorded as unknown.
         """
         await self._blocks.join()
-        for message in self._desk.take_kept():
-            self._sending.give_back(message, "draining")
+        self._give_back_kept("draining")
         return await self._sending.drain(seconds)
+
+
+class Lag:
+    """How late messages leave after their slots, in seconds: it rises at once and falls slowly."""
+
+    def __init__(self) -> None:
+        self._lag = 0.0
+        self._slot = 0.0
+
+    def at(self, slot: float) -> float:
+        """The least lateness of the message of this slot."""
+        return max(0.0, self._lag - _WEAR * (slot - self._slot))
+
+    def grow(self, slot: float, now: float) -> float:
+        """Learn how late the message of this slot is; returns it."""
+        late = now - slot
+        self._lag = min(max(late, self.at(slot)), _MOST_LAG_S)
+        self._slot = slot
+        return late
 
 
 async def _until(moment: float) -> None:
