@@ -7,7 +7,7 @@ from sqlalchemy import bindparam, text
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.domain.campaigns import PauseReason
+from shared.domain.campaigns import CampaignState, PauseReason
 
 _EVENT = text("""
 INSERT INTO campaign_events (campaign_id, kind, actor, details)
@@ -15,12 +15,16 @@ VALUES (:campaign, :kind, :actor, :details)
 """).bindparams(bindparam("details", type_=JSONB))
 
 _REOPEN = text("""
+WITH completed AS MATERIALIZED (
+    SELECT id FROM campaigns WHERE id = ANY(CAST(:campaigns AS bigint[])) AND state = 'completed'
+    ORDER BY id FOR NO KEY UPDATE
+)
 UPDATE campaigns SET state = 'running', ended_at = NULL
-WHERE id = ANY(CAST(:campaigns AS bigint[])) AND state = 'completed' RETURNING id
+FROM completed WHERE campaigns.id = completed.id RETURNING campaigns.id
 """)
 
 _SHARE = text("""
-SELECT id FROM campaigns WHERE id = ANY(CAST(:campaigns AS bigint[])) ORDER BY id FOR SHARE
+SELECT state FROM campaigns WHERE id = ANY(CAST(:campaigns AS bigint[])) ORDER BY id FOR SHARE
 """)
 
 _PAUSE = text("""
@@ -46,12 +50,20 @@ async def keep_running(
 ) -> None:
     """Make sure that campaigns whose rows become pending again are not completed.
 
-    Call it in the transaction that requeues, before its rows are locked. The shared lock makes the
-    completer wait until the pending rows can be seen; a completed campaign runs again.
+    Call it in the transaction that requeues, before its rows are locked. A completed campaign runs
+    again; the shared lock then makes the completer wait until the pending rows can be seen. In
+    this order, since two that share a row and then want to write it would wait for each other;
+    only what was completed between the two steps is reopened under the shared lock.
     """
     campaigns = sorted(set(campaign_ids))
-    await connection.execute(_SHARE, {"campaigns": campaigns})
-    for row in await connection.execute(_REOPEN, {"campaigns": campaigns}):
+    await _reopen(connection, campaigns, actor)
+    states = (await connection.execute(_SHARE, {"campaigns": campaigns})).scalars().all()
+    if CampaignState.COMPLETED in states:
+        await _reopen(connection, campaigns, actor)
+
+
+async def _reopen(connection: AsyncConnection, campaigns: list[int], actor: str) -> None:
+    for row in (await connection.execute(_REOPEN, {"campaigns": campaigns})).all():
         await add_event(connection, row.id, "reopened", actor)
 
 

@@ -51,7 +51,8 @@ WITH result AS MATERIALIZED (
         status = hit.new_status,
         attempt = messages.attempt + (hit.new_status = 'pending')::int,
         spent = messages.spent
-            + (hit.kind IN ('accepted', 'failed', 'retry') AND hit.first_word)::int,
+            + (hit.kind IN ('accepted', 'failed', 'retry')
+               AND hit.first_word AND NOT hit.concluded)::int,
         due_at = CASE WHEN hit.new_status = 'pending'
             THEN now() + make_interval(secs => hit.delay_s) END,
         claimed_at = CASE WHEN hit.new_status = 'unknown' THEN messages.claimed_at END,
