@@ -28,6 +28,7 @@ from services.sender.settings import Role, SenderSettings
 from shared.db.engine import create_engine
 from shared.db.faults import DatabaseFault
 from shared.db.installation import Installation
+from shared.db.notices import listen
 from shared.periodic import describe, every
 from shared.redis import create_redis
 from shared.settings import SettingsError
@@ -36,7 +37,6 @@ from shared.web import install_web
 
 log = structlog.get_logger()
 
-_ROSTER_S = 0.5
 _AWAY_S = 2.0
 # Together below the half minute that orchestrators give a process after SIGTERM.
 _WIRE_S = 15.0
@@ -143,11 +143,14 @@ async def _workers(
         lease_s=settings.lease_s,
     )
     recording = asyncio.create_task(recorder.run())
-    refreshing = asyncio.create_task(every(_ROSTER_S, crew.refresh, name="roster"))
+    looking = [asyncio.create_task(every(0, crew.refresh_in_time, name="roster"))]
+    if not settings.pgbouncer:
+        hear = partial(listen, settings.database_url.get_secret_value(), crew.wake)
+        looking.append(asyncio.create_task(every(_AWAY_S, hear, name="notices")))
     try:
         yield
     finally:
-        await _cancel([refreshing])
+        await _cancel(looking)
         cut = await crew.drain(_WIRE_S)
         await _flush(recorder)
         await _cancel([recording])

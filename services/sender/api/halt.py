@@ -5,11 +5,11 @@ from sqlalchemy import text
 
 from services.sender.api.connection import ConnectionDep
 from services.sender.api.keys import Operator
+from shared.db.notices import WAKE
 
 router = APIRouter(prefix="/v1", tags=["halt"])
 
 _SET = text("UPDATE installation SET halted = :halted")
-_WAKE = text("SELECT pg_notify('headrace', '')")
 
 
 @router.post("/halt")
@@ -25,5 +25,5 @@ async def unhalt(connection: ConnectionDep, _: Operator) -> dict[str, bool]:
 
 async def _set(connection: ConnectionDep, *, halted: bool) -> dict[str, bool]:
     await connection.execute(_SET, {"halted": halted})
-    await connection.execute(_WAKE)
+    await connection.execute(WAKE)
     return {"halted": halted}

@@ -13,6 +13,7 @@ from services.sender.api.keys import Admin, Operator, Reader
 from services.sender.api.paging import page
 from services.sender.api.process import RuntimeDep
 from services.sender.settings import TOKEN_NAME
+from shared.db.notices import WAKE
 from shared.settings import SettingsError
 from shared.web import Problem
 
@@ -56,8 +57,6 @@ WHERE phone_number_id = :phone_number_id AND state = 'paused'
 RETURNING {_COLUMNS}
 """)  # noqa: S608  # built from constants
 
-_WAKE = text("SELECT pg_notify('headrace', '')")
-
 
 class Number(BaseModel):
     """A business number. Campaigns may use `rate` less the share `headroom`."""
@@ -89,7 +88,7 @@ async def put_number(
     values = body.model_dump(exclude={"token"}) | {"token_name": body.token}
     values["phone_number_id"] = phone_number_id
     row = (await connection.execute(_PUT, values)).mappings().one()
-    await connection.execute(_WAKE)
+    await connection.execute(WAKE)
     return _shown(row)
 
 
@@ -131,7 +130,7 @@ async def _move(
         now = await _get(connection, phone_number_id)
         reason = f" ({now['paused_reason']})" if now["paused_reason"] else ""
         raise Problem(409, f"the number is {now['state']}{reason}")
-    await connection.execute(_WAKE)
+    await connection.execute(WAKE)
     return _shown(row)
 
 

@@ -15,6 +15,7 @@ from services.sender.audience.records import FileRefused
 from services.sender.audience.rows import RowParser
 from services.sender.campaigns.lifecycle import Campaign, hold_open
 from shared.db.campaigns import add_event
+from shared.db.notices import WAKE
 from shared.periodic import every
 
 # Parsed at once in a thread: some 5,000 rows, a tenth of a second at most.
@@ -40,7 +41,6 @@ _FIRST_REJECTS = text("""
 SELECT row_number, reason FROM upload_rejects WHERE upload_id = :upload
 ORDER BY row_number LIMIT :most
 """)
-_WAKE = text("SELECT pg_notify('headrace', '')")
 
 
 class IdleBodyError(Exception):
@@ -171,7 +171,7 @@ async def _finish(
     if done.first() is None:
         raise UploadLostError
     await add_event(connection, campaign.id, "uploaded", actor, upload=upload.id, **numbers)
-    await connection.execute(_WAKE)
+    await connection.execute(WAKE)
 
 
 async def _first_rejects(connection: AsyncConnection, upload: Upload) -> list[tuple[int, str]]:

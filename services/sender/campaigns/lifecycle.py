@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.sender.campaigns.template import compile_template
 from shared.db.campaigns import add_event
+from shared.db.notices import WAKE
 from shared.domain.ids import uuid7
 
 _COLUMNS = """
@@ -77,7 +78,6 @@ SELECT
 """)
 
 _HOLD = text("SELECT state, audience FROM campaigns WHERE id = :campaign FOR SHARE")
-_WAKE = text("SELECT pg_notify('headrace', '')")
 
 
 class CampaignRefused(Exception):  # noqa: N818  # what happened, in the words of the answer
@@ -224,7 +224,7 @@ async def _transition(
     campaign = _campaign(moved)
     reason = {"reason": campaign.pause_reason} if campaign.pause_reason else {}
     await add_event(connection, campaign.id, kind, actor, **reason)
-    await connection.execute(_WAKE)
+    await connection.execute(WAKE)
     return campaign
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import structlog
@@ -22,6 +23,7 @@ from shared.settings import SettingsError
 
 log = structlog.get_logger()
 
+_ROSTER_S = 0.5
 _ERROR_WAIT_S = 1.0
 _CLAIM_END_S = 3.0
 
@@ -56,7 +58,20 @@ class Crew:
         self._watermarks = Watermarks()
         self._members: dict[str, _Member] = {}
         self._campaigns: list[int] = []
+        self._woken = asyncio.Event()
         self._stop = asyncio.Event()
+
+    def wake(self) -> None:
+        """Something has changed: look at the roster at once."""
+        self._woken.set()
+
+    async def refresh_in_time(self) -> bool:
+        """Refresh after half a second, or as soon as something changes."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_ROSTER_S):
+                await self._woken.wait()
+        self._woken.clear()
+        return await self.refresh()
 
     async def refresh(self) -> bool:
         """Read the roster once and hand each worker its part."""
