@@ -12,6 +12,7 @@ from planting import (
     check_counters,
     events,
     history,
+    one_row,
     plant_campaign,
     plant_messages,
     rows,
@@ -360,4 +361,20 @@ async def test_different_outcomes_in_one_batch(engine: AsyncEngine) -> None:
 
     found = [(row.status, row.attempt, row.spent) for row in await rows(engine, campaign)]
     assert found == [("accepted", 1, 1), ("pending", 2, 1), ("failed", 1, 1), ("unknown", 1, 0)]
+    await check_counters(engine, campaign)
+
+
+async def test_a_message_that_was_refused_before_sending_spends_nothing(
+    engine: AsyncEngine,
+) -> None:
+    campaign = await plant_campaign(engine)
+    (message_id,) = await plant_messages(engine, campaign, status="claimed")
+    message = ClaimedMessage(message_id, campaign, 1, 0, "1", {}, 0.0)
+
+    async with engine.begin() as connection:
+        await record(connection, [Result(message, Failed(None, "missing_column", concluded=True))])
+
+    row = await one_row(engine, campaign)
+    assert (row.status, row.concluded, row.reason) == ("failed", True, "missing_column")
+    assert row.spent == 0
     await check_counters(engine, campaign)

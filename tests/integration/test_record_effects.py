@@ -232,3 +232,17 @@ async def test_two_that_requeue_into_a_completed_campaign_do_not_deadlock(
 
     assert await statuses(engine, campaign) == {"pending": 2}
     assert await events(engine, campaign) == [("reopened", "sender")]
+
+
+async def test_two_that_requeue_at_the_very_same_time(engine: AsyncEngine) -> None:
+    """Both hold the shared lock before either reopens the campaign."""
+    campaign = await plant_campaign(engine, state="completed")
+    ids = await plant_messages(engine, campaign, 12, status="unknown")
+
+    async def requeue(one: int) -> int:
+        async with engine.begin() as connection:
+            return await record(connection, results(campaign, [one], Retry(131000, "meta")))
+
+    found = await asyncio.wait_for(asyncio.gather(*map(requeue, ids[:8])), 60)
+
+    assert found == [1] * 8
