@@ -14,11 +14,11 @@ from services.sender.pipeline.sending import Sending
 
 # Slots are 1.01/rate apart: that leaves a hundredth of a second per second. Catching up at once
 # after a delay would put more than the rate into one second, so a lag stays, wears off slowly, and
-# a slot that is past by more than the greatest lag and a little is void. Half of the reserve is for
-# the wear, half for that little.
+# a slot that is past by more than the greatest lag and a little is void. The reserve is for the wear
+# and for that little.
 _MOST_LAG_S = 0.020
 _LATE_S = 0.025
-_WEAR = 0.005
+_WEAR = 0.004
 _BLOCK_S = 0.050
 _IDLE_S = 0.5
 
@@ -79,13 +79,15 @@ class Worker:
     async def release(self) -> bool:
         """Let one block leave, each message at its slot."""
         block = await self._blocks.get()
+        waiting = len(block.messages)
         try:
             for place, message in enumerate(block.messages):
                 slot = block.slots.at(place)
                 await _until(slot + self._lag.at(slot))
-                self._prepared -= 1
+                waiting, self._prepared = waiting - 1, self._prepared - 1
                 self._leave(message, slot, block.slots.redis_at(place))
         finally:
+            self._prepared -= waiting
             self._blocks.task_done()
         return True
 
