@@ -14,8 +14,8 @@ from services.sender.pipeline.sending import Sending
 
 # Slots are 1.01/rate apart: that leaves a hundredth of a second per second. Catching up at once
 # after a delay would put more than the rate into one second, so a lag stays, wears off slowly, and
-# a slot that is past by more than the greatest lag and a little is void. The reserve is for the wear
-# and for that little.
+# a slot that is past by more than the greatest lag and a little is void. The reserve is for the
+# wear and for that little.
 _MOST_LAG_S = 0.020
 _LATE_S = 0.025
 _WEAR = 0.004
