@@ -31,8 +31,7 @@ def create_app() -> WebhookDoor:
     try:
         settings = IngestSettings.load()
     except SettingsError as error:
-        sys.stderr.write(f"{error}\n")
-        raise SystemExit(1) from None
+        sys.exit(str(error))
     configure(settings.log_format)
     return build_app(settings)
 
@@ -44,7 +43,14 @@ def build_app(settings: IngestSettings) -> WebhookDoor:
     """
     engine = create_engine(settings.database_url.get_secret_value(), pgbouncer=settings.pgbouncer)
     inbox = GroupCommit(engine)
-    app = FastAPI(title="Headrace ingest", lifespan=partial(_lifespan, settings, engine, inbox))
+    app = FastAPI(
+        title="Headrace ingest",
+        lifespan=partial(_lifespan, settings, engine, inbox),
+        # It faces the internet, where nobody needs a description of it.
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+    )
     install_web(app, partial(_missing, engine, inbox))
     app.include_router(handshake_router(settings.verify_token.get_secret_value()))
     return WebhookDoor(app, settings.secrets, inbox)

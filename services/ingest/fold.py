@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from services.ingest.parse import StatusEvent
@@ -19,11 +19,11 @@ class Evidence:
 
     message_id: int
     attempt: int
-    wamid: str
+    wamid: str = field(repr=False)
     status: Status
     times: dict[Status, datetime]
     code: int | None
-    details: str | None
+    details: str | None = field(repr=False)
 
     @property
     def later(self) -> timedelta | None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
+from typing_extensions import override
 
 # Level 1 finds the repetition between bodies; higher levels only cost time.
 _LEVEL = 1
@@ -19,6 +20,11 @@ class StoredWebhook(msgspec.Struct, frozen=True, array_like=True):
     received_at: datetime
     signature: str
     body: bytes
+
+    @override
+    def __repr__(self) -> str:
+        """Without the body: it holds phone numbers."""
+        return f"StoredWebhook({self.received_at:%Y-%m-%dT%H:%M:%SZ}, {len(self.body)} bytes)"
 
 
 _DECODER = msgspec.msgpack.Decoder(list[StoredWebhook])

@@ -31,17 +31,20 @@ _MALFORMED = (msgspec.MsgspecError, ValueError, RecursionError)
 
 @dataclass(frozen=True, slots=True)
 class StatusEvent:
-    """One step in the life of one message. `raw` is its JSON, for setting it aside."""
+    """One step in the life of one message. `raw` is its JSON, for setting it aside.
+
+    What belongs to a person stays out of its text: an exception or a log may show it.
+    """
 
     phone_number_id: str | None
-    wamid: str
+    wamid: str = field(repr=False)
     status: Status
     at: datetime
     received_at: datetime
     token: Token | None
     code: int | None
-    details: str | None
-    raw: bytes
+    details: str | None = field(repr=False)
+    raw: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ class Poison:
 
     received_at: datetime
     error: str
-    body: bytes
+    body: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,7 +102,8 @@ async def _read_body(receive: Receive) -> bytes:
 
 
 async def _read_chunks(receive: Receive) -> bytes:
-    chunks, size, more = [], 0, True
+    chunks: list[bytes] = []
+    size, more = 0, True
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":

@@ -23,7 +23,6 @@ class Die:
     READ = 5
     REORDER = 6
     EARLY = 7
-    GAP = 8
     DELAY = 10
     LOST = 13
     REPEATED = 16

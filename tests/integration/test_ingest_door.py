@@ -132,6 +132,11 @@ async def test_a_read_that_comes_before_its_sent_is_applied(client, engine):
     assert await until(statuses) == ["read"]
 
 
+@pytest.mark.parametrize("path", ["/docs", "/redoc", "/openapi.json"])
+async def test_the_internet_gets_no_description_of_it(client, path):
+    assert (await client.get(path)).status_code == 404
+
+
 async def test_ready_and_metrics_without_personal_data(client):
     body = webhook([status(None, "failed", wamid="wamid.secret", code=131026)])
     await client.post(PATH, content=body, headers=signed(body))
