@@ -16,6 +16,8 @@ unfinished=$(mktemp .env.XXXXXX)
 trap 'rm -f "$unfinished"' EXIT
 {
     echo "# Written by make up. Secrets: keep this file to yourself."
+    echo "# The simulator in Meta's place; for the real Meta delete this line."
+    echo "COMPOSE_PROFILES=simulator"
     echo "POSTGRES_PASSWORD=$(secret)"
     echo "HEADRACE_ADMIN_KEY=$(secret)"
     echo "HEADRACE_ACCESS_TOKEN=$(secret)"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LIST = ROOT / "tests" / "mutants.toml"
-LEFT_OUT = shutil.ignore_patterns(".git", ".venv", ".headrace", ".env", ".*_cache", "__pycache__")
+LEFT_OUT = shutil.ignore_patterns(".git", ".venv", ".headrace", ".env*", ".*_cache", "__pycache__")
 
 # pytest's exit codes: anything but these two means that the tests did not run.
 GREEN, RED = 0, 1

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from services.cli.processes import UVICORN
+
 ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.skipif(
@@ -39,6 +41,18 @@ def config(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def loaded(folder: Path) -> dict[str, Any]:
+    answer = config(folder, "--format", "json")
+    assert answer.returncode == 0, answer.stderr
+    found: dict[str, Any] = json.loads(answer.stdout)["services"]
+    return found
+
+
+def passed_on(service: dict[str, Any]) -> dict[str, str]:
+    """What the container gets: names without a value are left out."""
+    return {name: value for name, value in service["environment"].items() if value is not None}
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     command: list[str | Path] = ["/bin/sh", ROOT / "tools" / "dotenv.sh", tmp_path]
@@ -48,10 +62,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def services(folder: Path) -> dict[str, Any]:
-    answer = config(folder, "--format", "json")
-    assert answer.returncode == 0, answer.stderr
-    found: dict[str, Any] = json.loads(answer.stdout)["services"]
-    return found
+    return loaded(folder)
 
 
 def test_it_loads_with_a_written_env(folder: Path) -> None:
@@ -109,7 +120,38 @@ def test_a_service_waits_for_the_schema(services: dict[str, Any], part: str) -> 
 def test_ingest_holds_no_token_of_metas(services: dict[str, Any]) -> None:
     names = {"DATABASE_URL", "HEADRACE_APP_SECRETS", "HEADRACE_VERIFY_TOKEN"}
 
-    assert set(services["ingest"]["environment"]) == names
+    assert set(passed_on(services["ingest"])) == names
+
+
+def test_beside_the_real_meta_no_simulator_runs(folder: Path) -> None:
+    written = (folder / ".env").read_text()
+    (folder / ".env").write_text(written.replace("COMPOSE_PROFILES=simulator\n", ""))
+
+    assert set(loaded(folder)) == {"postgres", "redis", "migrate", "sender", "ingest"}
+
+
+def test_what_is_written_into_env_reaches_the_services(folder: Path) -> None:
+    chosen = {"HEADRACE_GRAPH_VERSION": "v99.0", "HEADRACE_ROLES": "api", "HEADRACE_LEASE_S": "120"}
+    common = {"HEADRACE_LOG_FORMAT": "console", "HEADRACE_PGBOUNCER": "1"}
+    with (folder / ".env").open("a") as env:
+        env.writelines(f"{name}={value}\n" for name, value in (chosen | common).items())
+
+    services = loaded(folder)
+
+    assert passed_on(services["sender"]).items() >= (chosen | common).items()
+    assert passed_on(services["ingest"]).items() >= common.items()
+
+
+def test_the_token_of_a_number_reaches_the_sender_alone(folder: Path) -> None:
+    (folder / ".env.sender").write_text("HEADRACE_ACCESS_TOKEN_SHOP=token\n")
+
+    holders = [
+        name
+        for name, service in loaded(folder).items()
+        if "HEADRACE_ACCESS_TOKEN_SHOP" in service.get("environment", {})
+    ]
+
+    assert holders == ["sender"]
 
 
 def test_redis_never_evicts_and_postgres_stays_durable(services: dict[str, Any]) -> None:
@@ -127,3 +169,10 @@ def test_the_image_lacks_no_folder_that_the_services_import() -> None:
     let_in = (ROOT / ".dockerignore").read_text().splitlines()
 
     assert {"!shared", "!services", "!alembic", "!requirements.txt", "!deploy/serve"} <= set(let_in)
+
+
+def test_the_image_runs_the_services_as_the_demo_does() -> None:
+    words = (ROOT / "deploy" / "serve").read_text().split()
+
+    for option in ("--loop", "--http", "--timeout-keep-alive", "--timeout-graceful-shutdown"):
+        assert words[words.index(option) + 1] == UVICORN[UVICORN.index(option) + 1]
