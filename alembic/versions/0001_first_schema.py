@@ -76,6 +76,7 @@ CREATE TABLE numbers (
 CREATE TABLE webhook_heartbeats (
     phone_number_id text NOT NULL,
     received_at timestamptz NOT NULL,
+    steady_since timestamptz DEFAULT now() NOT NULL,
     CONSTRAINT webhook_heartbeats_pkey PRIMARY KEY (phone_number_id)
 );
 

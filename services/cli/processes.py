@@ -19,9 +19,11 @@ UVICORN = (
     *("--loop", "uvloop", "--http", "httptools"),
     # Meta keeps its connections open for a minute; the default of 5 s would close them under it.
     *("--timeout-keep-alive", "75"),
+    # A request that never ends must not keep the app from draining.
+    *("--timeout-graceful-shutdown", "3"),
 )
 START_SECONDS = 30.0
-STOP_SECONDS = 30.0
+STOP_SECONDS = 35.0
 LOG_LINES = 20
 
 

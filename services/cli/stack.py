@@ -18,7 +18,7 @@ SENDER, INGEST, SIMULATOR = (
     f"services.{name}.app:create_app" for name in ("sender", "ingest", "simulator")
 )
 # A sender gives what is on the wire 15 s, and its last results 8 s to be written.
-STOP_SECONDS = 25.0
+STOP_SECONDS = 32.0
 
 
 @dataclass(frozen=True, repr=False)

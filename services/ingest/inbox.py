@@ -40,15 +40,18 @@ ORDER BY g.id
 
 # Once a second at most: two appliers of one number would wait for each other at this row.
 _HEARTBEAT = text("""
-INSERT INTO webhook_heartbeats AS h (phone_number_id, received_at)
-SELECT number, received_at
+INSERT INTO webhook_heartbeats AS h (phone_number_id, received_at, steady_since)
+SELECT number, received_at, received_at
 FROM unnest(CAST(:numbers AS text[]), CAST(:received_at AS timestamptz[]))
     AS e (number, received_at)
 WHERE NOT EXISTS (SELECT FROM webhook_heartbeats o WHERE o.phone_number_id = e.number
                   AND o.received_at > e.received_at - interval '1 second')
 ORDER BY number
 ON CONFLICT (phone_number_id) DO UPDATE
-SET received_at = greatest(h.received_at, excluded.received_at)
+SET received_at = greatest(h.received_at, excluded.received_at),
+    -- After a gap Meta has old webhooks to send again: what they say may take a while to come.
+    steady_since = CASE WHEN excluded.received_at > h.received_at + interval '10 minutes'
+                        THEN excluded.received_at ELSE h.steady_since END
 """)
 
 _DEPTH = text("""

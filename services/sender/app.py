@@ -32,13 +32,16 @@ from shared.db.notices import listen
 from shared.periodic import describe, every
 from shared.redis import create_redis
 from shared.settings import SettingsError
+from shared.signals import on_terminate
 from shared.telemetry.logs import configure
 from shared.web import install_web
 
 log = structlog.get_logger()
 
 _AWAY_S = 2.0
-# Together below the half minute that orchestrators give a process after SIGTERM.
+_RECORD_S = 0.5
+# With three seconds for open requests and three for claims, below the half minute that
+# orchestrators give a process after SIGTERM.
 _WIRE_S = 15.0
 _FLUSH_S = 8.0
 
@@ -76,11 +79,13 @@ async def _lifespan(settings: SenderSettings, app: FastAPI) -> AsyncGenerator[di
         if Role.ORCHESTRATOR in settings.roles:
             await stack.enter_async_context(_orchestrator(settings, pipeline_engine))
         if Role.WORKER in settings.roles:
-            await stack.enter_async_context(_workers(settings, pipeline_engine, redis))
+            crew = await stack.enter_async_context(_workers(settings, pipeline_engine, redis))
+            on_terminate(crew.stop)
         keyed = asyncio.create_task(_make_admin_key(runtime))
         stack.push_async_callback(_cancel, [keyed])
         app.state.opened = _Opened(runtime, keyed)
         stack.callback(setattr, app.state, "opened", None)
+        on_terminate(partial(setattr, app.state, "opened", None))
         # What is there now stays: the collector need not look at it again at every message.
         gc.freeze()
         log.info("sender_started", roles=sorted(settings.roles))
@@ -131,7 +136,7 @@ async def _orchestrator(settings: SenderSettings, engine: AsyncEngine) -> AsyncG
 @asynccontextmanager
 async def _workers(
     settings: SenderSettings, engine: AsyncEngine, redis: Redis
-) -> AsyncGenerator[None]:
+) -> AsyncGenerator[Crew]:
     transport = AiohttpTransport()
     recorder = Recorder(engine)
     crew = Crew(
@@ -142,13 +147,13 @@ async def _workers(
         installation=Installation(engine, settings.installation),
         lease_s=settings.lease_s,
     )
-    recording = asyncio.create_task(recorder.run())
+    recording = asyncio.create_task(every(_RECORD_S, recorder.step, name="recorder"))
     looking = [asyncio.create_task(every(0, crew.refresh_in_time, name="roster"))]
     if not settings.pgbouncer:
         hear = partial(listen, settings.database_url.get_secret_value(), crew.wake)
         looking.append(asyncio.create_task(every(_AWAY_S, hear, name="notices")))
     try:
-        yield
+        yield crew
     finally:
         await _cancel(looking)
         cut = await crew.drain(_WIRE_S)

@@ -1,12 +1,9 @@
 """The simulator's app: sends go straight to their route, everything else through FastAPI."""
 
-import asyncio
 import gc
-import signal
-import threading
-from collections.abc import AsyncGenerator, Callable, Generator
+import sys
+from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
-from types import FrameType
 
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -17,6 +14,7 @@ from services.simulator.sends import Sends
 from services.simulator.settings import SimulatorSettings
 from services.simulator.world import World
 from shared.settings import SettingsError
+from shared.signals import on_terminate
 from shared.telemetry.logs import configure
 
 
@@ -37,7 +35,7 @@ def create_app() -> Front:
     try:
         settings = SimulatorSettings.load()
     except SettingsError as error:
-        raise SystemExit(str(error)) from None
+        sys.exit(str(error))
     configure(settings.log_format)
     world = World(settings.signing_secret, settings.sim_waba_id, settings.sim_webhook_url)
     token = settings.sim_access_token
@@ -45,7 +43,7 @@ def create_app() -> Front:
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None, None]:
-        _on_terminate(sends.close)
+        on_terminate(sends.close)
         with _rare_collections():
             yield
         world.delivery.close()
@@ -67,27 +65,3 @@ def _rare_collections() -> Generator[None, None, None]:
 def _is_send(path: str) -> bool:
     parts = path.split("/")
     return len(parts) == 4 and parts[3] in CATEGORIES
-
-
-def _on_terminate(act: Callable[[], None]) -> None:
-    """Act on SIGTERM or SIGINT before the server does.
-
-    The server waits for requests under way before it tells its app to stop, and a stalled request
-    ends only when the app is told.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        return
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        _chain(number, loop, act)
-
-
-def _chain(number: int, loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:
-    after = signal.getsignal(number)
-
-    def both(number: int, frame: FrameType | None) -> None:
-        loop.call_soon_threadsafe(act)
-        if callable(after):
-            after(number, frame)
-
-    signal.signal(number, both)

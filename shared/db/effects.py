@@ -25,12 +25,16 @@ WHERE c.state = 'running' AND EXISTS (
 )
 """)
 
-# A pause without an end is not shortened by one that has one.
+# A pause is only prolonged; one without an end stays so. `greatest` ignores nulls.
 _PAUSE_NUMBER = text("""
 UPDATE numbers SET state = 'paused', paused_reason = :reason,
-    paused_until = now() + make_interval(secs => CAST(:seconds AS double precision))
+    paused_until = CASE WHEN CAST(:seconds AS double precision) IS NOT NULL THEN greatest(
+        CASE state WHEN 'paused' THEN paused_until END,
+        now() + make_interval(secs => CAST(:seconds AS double precision))) END
 WHERE phone_number_id = (SELECT phone_number_id FROM campaigns WHERE id = :campaign)
   AND (state = 'active' OR paused_until IS NOT NULL)
+  AND (state = 'active' OR CAST(:seconds AS double precision) IS NULL
+       OR paused_until < now() + make_interval(secs => CAST(:seconds AS double precision)))
 """)
 
 _OPT_OUT = text("""

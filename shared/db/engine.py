@@ -5,8 +5,12 @@ from typing import Any
 from sqlalchemy import URL, make_url
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-# A claim's plan must not turn generic over a skewed table, and nothing of ours runs for minutes.
-_SERVER = {"application_name": "headrace", "idle_in_transaction_session_timeout": "60000"}
+# A plan that was kept while a table was small would read all of it once an upload has filled it.
+_SERVER = {
+    "application_name": "headrace",
+    "idle_in_transaction_session_timeout": "60000",
+    "plan_cache_mode": "force_custom_plan",
+}
 
 
 def create_engine(
@@ -28,6 +32,7 @@ def create_engine(
         max_overflow=0,
         pool_timeout=10,
         pool_pre_ping=False,
+        hide_parameters=True,  # an error's text would quote phone numbers
         connect_args=options,
     )
 

@@ -2,9 +2,11 @@
 
 import asyncpg
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-#: What a statement raises while the database is away, full, shutting down or deadlocked.
-DatabaseFault = (DBAPIError, OSError, TimeoutError)
+#: What a statement raises while the database is away, full, shutting down or deadlocked, or while
+#: all connections are in use.
+DatabaseFault = (DBAPIError, PoolTimeoutError, OSError, TimeoutError)
 
 # SQLSTATE classes that speak of the data: cardinality, data, constraint, limits of one statement,
 # raised by a trigger. All others speak of the server or of us, and the same batch is tried again.

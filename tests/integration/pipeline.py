@@ -117,7 +117,7 @@ async def sending(
     known = Installation(engine, None)
     crew = Crew(engine, redis, make, token_for, installation=known, lease_s=lease_s)
     sender = Sender(crew, recorder)
-    recording = asyncio.create_task(recorder.run())
+    recording = asyncio.create_task(every(0.1, recorder.step, name="recorder"))
     looking = asyncio.create_task(every(0.05, sender.crew.refresh, name="roster"))
     try:
         yield sender

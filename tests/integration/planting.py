@@ -10,7 +10,8 @@ from sqlalchemy import bindparam, text
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.sender.pipeline.claim import BEGINNING, Claim, Share, claim
+from services.sender.pipeline.claim import Claim, Share, claim
+from services.sender.pipeline.watermarks import BEGINNING
 from shared.db.counters import totals
 from shared.db.tables import attempts, campaigns, messages, numbers
 from shared.domain.ids import uuid7

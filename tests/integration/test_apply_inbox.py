@@ -324,6 +324,20 @@ async def test_a_heartbeat_is_the_newest_webhook_of_its_number(engine, installat
     assert set(await column(engine, "SELECT received_at FROM webhook_heartbeats")) == {newest}
 
 
+async def test_a_heartbeat_says_since_when_webhooks_come_without_a_gap(engine, installation):
+    first = datetime.now(UTC) - timedelta(hours=1)
+    steady, after = "SELECT steady_since FROM webhook_heartbeats", timedelta(minutes=9)
+    for at, since in (
+        (first, first),
+        (first + after, first),
+        (first + 2 * after, first),
+        (first + timedelta(minutes=50), first + timedelta(minutes=50)),
+    ):
+        await put(engine, webhook([]), at=at)
+        await drain(engine, installation)
+        assert await column(engine, steady) == [since]
+
+
 async def test_one_message_with_two_attempts_in_one_batch(engine, installation):
     campaign, (message,) = await claimed(engine, attempt=2)
     first, second = (Token(installation, message, attempt) for attempt in (1, 2))

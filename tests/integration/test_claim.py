@@ -19,7 +19,8 @@ from planting import (
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.sender.pipeline.claim import BEGINNING, Share, claim
+from services.sender.pipeline.claim import Share, claim
+from services.sender.pipeline.watermarks import BEGINNING
 
 
 async def test_rows_come_in_due_order_and_are_claimed(engine: AsyncEngine) -> None:

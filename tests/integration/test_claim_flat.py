@@ -6,9 +6,10 @@ from planting import plant_campaign, plant_messages
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from services.sender.pipeline.claim import _CLAIM, BEGINNING, Share, claim
+from services.sender.pipeline.claim import _CLAIM, Share, claim
 from services.sender.pipeline.outcome import Accepted
 from services.sender.pipeline.record import Result, record
+from services.sender.pipeline.watermarks import BEGINNING
 
 ROWS, DONE, BLOCK = 12_000, 10_000, 250
 

@@ -15,29 +15,37 @@ from planting import (
     statuses,
 )
 from prometheus_client import REGISTRY
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from waiting import until
 
 from services.cli.embedded import EmbeddedServers
 from services.sender import metrics
 from services.sender.pipeline.claim import ClaimedMessage
-from services.sender.pipeline.outcome import Accepted, Failed, Outcome, Retry, Throttled, Unknown
+from services.sender.pipeline.outcome import Accepted, Failed, Outcome, Retry, Unknown
 from services.sender.pipeline.record import Result
-from services.sender.pipeline.recorder import Recorder
+from services.sender.pipeline.recorder import CAPACITY, Recorder
 from shared.db.engine import create_engine
 from shared.db.migrations import upgrade
+from shared.periodic import every
+
+
+@asynccontextmanager
+async def running(recorder: Recorder) -> AsyncGenerator[None]:
+    task = asyncio.create_task(every(0.1, recorder.step, name="recorder"))
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
 
 
 @asynccontextmanager
 async def recording(engine: AsyncEngine) -> AsyncGenerator[Recorder]:
     recorder = Recorder(engine)
-    running = asyncio.create_task(recorder.run())
-    try:
+    async with running(recorder):
         yield recorder
-    finally:
-        running.cancel()
-        with suppress(asyncio.CancelledError):
-            await running
 
 
 def result(campaign: int, message_id: int, outcome: Outcome, attempt: int = 1) -> Result:
@@ -73,7 +81,7 @@ async def test_results_are_written_in_batches(engine: AsyncEngine) -> None:
     before = batches()
     async with recording(engine) as recorder:
         for one in ids:
-            await recorder.put(result(campaign, one, Accepted(f"w{one}")))
+            recorder.add(result(campaign, one, Accepted(f"w{one}")))
         await flushed(recorder)
 
     assert [row.wamid for row in await rows(engine, campaign)] == [f"w{one}" for one in ids]
@@ -84,9 +92,9 @@ async def test_results_are_written_in_batches(engine: AsyncEngine) -> None:
 async def test_two_results_of_one_message_are_both_told_in_order(engine: AsyncEngine) -> None:
     campaign, (one, other) = await claimed(engine, 2)
     async with recording(engine) as recorder:
-        await recorder.put(result(campaign, one, Unknown("reset")))
-        await recorder.put(result(campaign, other, Accepted("o")))
-        await recorder.put(result(campaign, one, Accepted("w")))
+        recorder.add(result(campaign, one, Unknown("reset")))
+        recorder.add(result(campaign, other, Accepted("o")))
+        recorder.add(result(campaign, one, Accepted("w")))
         await flushed(recorder)
 
     assert [row.wamid for row in await rows(engine, campaign)] == ["w", "o"]
@@ -111,7 +119,7 @@ async def test_a_result_that_cannot_be_written_is_unknown_and_its_neighbours_are
     async with recording(engine) as recorder:
         for number, one in enumerate(ids):
             outcome = poison if number == place else Accepted(f"w{one}")
-            await recorder.put(result(campaign, one, outcome))
+            recorder.add(result(campaign, one, outcome))
         await flushed(recorder)
 
     found = await rows(engine, campaign)
@@ -124,36 +132,61 @@ async def test_a_result_that_cannot_be_written_is_unknown_and_its_neighbours_are
     await check_counters(engine, campaign)
 
 
-async def test_a_full_queue_holds_who_puts(engine: AsyncEngine) -> None:
-    campaign, (one,) = await claimed(engine, 1)
+async def test_a_full_queue_holds_who_adds_and_loses_nothing(engine: AsyncEngine) -> None:
+    campaign, ids = await claimed(engine, CAPACITY + 200)
     recorder = Recorder(engine)
-    stale = result(campaign, one, Throttled("held", sent_nothing=True), attempt=99)
-    while recorder.waiting < 5_000:
-        await recorder.put(stale)
-    last = asyncio.create_task(recorder.put(result(campaign, one, Accepted("w"))))
+    for one in ids[:CAPACITY]:
+        await asyncio.wait_for(recorder.until_room(), 1)
+        recorder.add(result(campaign, one, Accepted("w")))
+    held = asyncio.create_task(recorder.until_room())
     for _ in range(100):
         await asyncio.sleep(0)
-    assert not last.done()
-    assert recorder.waiting == 5_000
-    last.cancel()
+    assert not held.done()
+    # Who is on the wire already may still add.
+    for one in ids[CAPACITY:]:
+        recorder.add(result(campaign, one, Accepted("w")))
+    async with running(recorder):
+        await asyncio.wait_for(held, 30)
+        await flushed(recorder)
+
+    assert await statuses(engine, campaign) == {"accepted": CAPACITY + 200}
 
 
-async def test_a_queue_that_was_full_takes_more_once_it_is_written(engine: AsyncEngine) -> None:
-    campaign, ids = await claimed(engine, 5_200)
+async def test_a_batch_that_fails_unexpectedly_is_written_by_the_next_step(
+    engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    campaign, (one,) = await claimed(engine, 1)
     recorder = Recorder(engine)
+    recorder.add(result(campaign, one, Accepted("w")))
 
-    async def put_all() -> None:
-        for one in ids:
-            await recorder.put(result(campaign, one, Accepted("w")))
+    async def breaks(*_: object) -> int:
+        raise LookupError
 
-    putting = asyncio.create_task(put_all())
-    await until(lambda: recorder.waiting == 5_000, 20)
-    running = asyncio.create_task(recorder.run())
-    await asyncio.wait_for(putting, 30)
-    await flushed(recorder)
-    running.cancel()
+    with monkeypatch.context() as patched:
+        patched.setattr("services.sender.pipeline.recorder.record", breaks)
+        with pytest.raises(LookupError):
+            await recorder.step()
+    assert recorder.waiting == 1
+    await recorder.step()
 
-    assert await statuses(engine, campaign) == {"accepted": 5_200}
+    assert recorder.waiting == 0
+    assert await statuses(engine, campaign) == {"accepted": 1}
+
+
+async def test_it_waits_for_a_connection_of_a_pool_in_use(engine: AsyncEngine) -> None:
+    """The pool's own time-out is no error of the driver."""
+    campaign, (one,) = await claimed(engine, 1)
+    small = create_async_engine(engine.url, pool_size=1, max_overflow=0, pool_timeout=0.05)
+    before = faults()
+    async with small.connect() as held, recording(small) as recorder:
+        await held.execute(text("SELECT 1"))
+        recorder.add(result(campaign, one, Accepted("w")))
+        await until(lambda: faults() > before, 20)
+        await held.close()
+        await flushed(recorder)
+    await small.dispose()
+
+    assert await statuses(engine, campaign) == {"accepted": 1}
 
 
 async def test_results_wait_for_a_database_that_died(durable_servers: EmbeddedServers) -> None:
@@ -162,12 +195,12 @@ async def test_results_wait_for_a_database_that_died(durable_servers: EmbeddedSe
     engine = create_engine(url)
     campaign, ids = await claimed(engine, 50)
     async with recording(engine) as recorder:
-        await recorder.put(result(campaign, ids[0], Accepted("w")))
+        recorder.add(result(campaign, ids[0], Accepted("w")))
         await flushed(recorder)
         before = faults()
         durable_servers.kill_postgres()
         for one in ids[1:]:
-            await recorder.put(result(campaign, one, Accepted("w")))
+            recorder.add(result(campaign, one, Accepted("w")))
         await until(lambda: faults() > before, 30)
         durable_servers.start_postgres()
         await flushed(recorder)

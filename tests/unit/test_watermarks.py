@@ -4,8 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from services.sender.pipeline.claim import BEGINNING, Share
-from services.sender.pipeline.watermarks import RESCAN_S, Watermarks
+from services.sender.pipeline.watermarks import BEGINNING, RESCAN_S, Look, Watermarks
 
 EARLY = datetime(2026, 1, 1, tzinfo=UTC)
 LATE = EARLY + timedelta(hours=1)
@@ -28,80 +27,70 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def marks(clock: Clock) -> Watermarks:
-    """Watermarks that have just looked from the beginning and taken a row due late."""
+    """Watermarks that have just looked from the beginning and found a row due early."""
     assert clock.now
     marks = Watermarks()
-    marks.advance(share(BEGINNING), LATE, full=True)
+    marks.looked([Look(CAMPAIGN, BEGINNING, EARLY)], 0.01)
     return marks
 
 
-def share(watermark: datetime) -> Share:
-    return Share(CAMPAIGN, 10, watermark)
+def start(marks: Watermarks) -> datetime:
+    return marks.starts([CAMPAIGN])[CAMPAIGN]
 
 
-def test_the_first_look_is_from_the_beginning() -> None:
-    assert Watermarks().of(CAMPAIGN) == BEGINNING
+def test_the_first_look_is_from_the_beginning(clock: Clock) -> None:
+    assert clock.now
+    assert start(Watermarks()) == BEGINNING
 
 
-def test_the_next_starts_at_the_last_row(marks: Watermarks) -> None:
-    assert marks.of(CAMPAIGN) == LATE
+def test_a_claim_starts_at_what_the_look_has_found(marks: Watermarks) -> None:
+    assert marks.of(CAMPAIGN) == EARLY
     assert marks.of(CAMPAIGN + 1) == BEGINNING
 
 
-def test_after_some_seconds_it_is_from_the_beginning_again(marks: Watermarks, clock: Clock) -> None:
-    clock.now += RESCAN_S - 0.1
+def test_the_next_claim_starts_at_the_last_row(marks: Watermarks) -> None:
+    marks.advance({CAMPAIGN: LATE})
+
     assert marks.of(CAMPAIGN) == LATE
-    clock.now += 0.1
-    assert marks.of(CAMPAIGN) == BEGINNING
+    assert start(marks) == LATE
 
 
-@pytest.mark.parametrize("full", [True, False])
-def test_a_look_from_the_beginning_puts_the_next_one_off(
-    marks: Watermarks, clock: Clock, *, full: bool
+def test_after_some_seconds_a_look_is_from_the_beginning_again(
+    marks: Watermarks, clock: Clock
 ) -> None:
-    clock.now += RESCAN_S
-    marks.advance(share(marks.of(CAMPAIGN)), LATE, full=full)
+    clock.now += RESCAN_S - 0.1
+    assert start(marks) == EARLY
+    clock.now += 0.1
+    assert start(marks) == BEGINNING
+    # A claim never is: it must not walk over what is finished.
+    assert marks.of(CAMPAIGN) == EARLY
 
-    assert marks.of(CAMPAIGN) == LATE
+
+def test_a_slow_look_puts_the_next_one_off_in_proportion(marks: Watermarks, clock: Clock) -> None:
+    marks.looked([Look(CAMPAIGN, BEGINNING, None)], 2.0)
+
+    clock.now += 39.9
+    assert start(marks) == EARLY
+    clock.now += 0.1
+    assert start(marks) == BEGINNING
 
 
-def test_a_claim_from_the_mark_does_not_put_it_off(marks: Watermarks, clock: Clock) -> None:
+def test_a_look_from_the_mark_does_not_put_it_off(marks: Watermarks, clock: Clock) -> None:
     clock.now += RESCAN_S - 1
-    marks.advance(share(LATE), LATE, full=True)
+    marks.looked([Look(CAMPAIGN, EARLY, LATE)], 0.01)
     clock.now += 1
 
-    assert marks.of(CAMPAIGN) == BEGINNING
+    assert start(marks) == BEGINNING
 
 
-def test_a_full_claim_below_the_mark_moves_it_back(marks: Watermarks) -> None:
-    marks.advance(share(BEGINNING), EARLY, full=True)
+def test_a_look_moves_the_mark_back_to_what_another_process_gave_back(marks: Watermarks) -> None:
+    marks.advance({CAMPAIGN: LATE})
+    marks.looked([Look(CAMPAIGN, BEGINNING, EARLY)], 0.01)
 
     assert marks.of(CAMPAIGN) == EARLY
 
 
-def test_a_claim_that_was_not_full_leaves_nothing_below_the_mark(marks: Watermarks) -> None:
-    marks.advance(share(BEGINNING), EARLY, full=False)
+def test_a_look_that_finds_nothing_leaves_the_mark(marks: Watermarks) -> None:
+    marks.looked([Look(CAMPAIGN, BEGINNING, None)], 0.01)
 
-    assert marks.of(CAMPAIGN) == LATE
-
-
-def test_an_empty_claim_teaches_nothing_but_that_it_looked(marks: Watermarks, clock: Clock) -> None:
-    clock.now += RESCAN_S
-    marks.advance(share(BEGINNING), None, full=False)
-
-    assert marks.of(CAMPAIGN) == LATE
-
-
-def test_a_probe_from_the_beginning_counts_as_a_look(marks: Watermarks, clock: Clock) -> None:
-    clock.now += RESCAN_S
-    marks.looked(CAMPAIGN, BEGINNING)
-
-    assert marks.of(CAMPAIGN) == LATE
-
-
-def test_a_probe_from_the_mark_does_not(marks: Watermarks, clock: Clock) -> None:
-    """Also where the time for the next look has come while it ran."""
-    clock.now += RESCAN_S
-    marks.looked(CAMPAIGN, LATE)
-
-    assert marks.of(CAMPAIGN) == BEGINNING
+    assert marks.of(CAMPAIGN) == EARLY

@@ -9,25 +9,27 @@ from shared.db.counters import DELTAS
 _MOST = 1000
 _ACTOR = "reconciler"
 
-# Silence proves something only while evidence could have come: a webhook of the number that was
-# received after the window's end has been applied, and nothing older waits in the inbox.
-_SILENT = """
+# Silence proves something only while evidence could have come: webhooks of the number have arrived
+# without a long gap for a whole window after the claim, the last of them has been applied, and
+# nothing older waits in the inbox.
+_FIND = text("""
 SELECT messages.id, messages.campaign_id
 FROM campaigns
 JOIN webhook_heartbeats AS heard ON heard.phone_number_id = campaigns.phone_number_id
 CROSS JOIN LATERAL (
+    SELECT least(now(), heard.received_at, (
+        SELECT min(received_at) FROM webhook_pending WHERE purpose = 'apply'
+    )) - make_interval(secs => campaigns.unknown_window_s) AS silent_since
+) AS bound
+CROSS JOIN LATERAL (
     SELECT id, campaign_id FROM messages
     WHERE messages.campaign_id = campaigns.id AND status = 'unknown'
-      AND claimed_at < least(now(), heard.received_at, (
-          SELECT coalesce(min(received_at), 'infinity') FROM webhook_pending
-          WHERE purpose = 'apply'
-      )) - make_interval(secs => campaigns.unknown_window_s)
+      AND claimed_at < bound.silent_since
     ORDER BY claimed_at LIMIT :most
 ) AS messages
 WHERE campaigns.unknown_policy = 'resend' AND campaigns.state IN ('running', 'paused', 'completed')
-"""
-
-_FIND = text(_SILENT)
+  AND heard.steady_since < bound.silent_since
+""")
 
 # The attempt is left behind in the history, where late evidence finds it and cancels the resend.
 # A resend spends nothing: Meta has judged nothing.

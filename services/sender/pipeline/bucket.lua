@@ -12,6 +12,7 @@ local LEAD = 0.010         -- an idle clock starts a little ahead: a slot in the
 local CUT, CLIMB = 0.85, 0.005
 local LEAST = 0.01         -- the pace never falls below a hundredth of the configured rate
 local PAUSE = 1.0
+local LONGEST = 1000       -- above the longest pause
 local KEEP = 3600
 
 local key = KEYS[1]
@@ -34,7 +35,15 @@ end
 local function factor()
   local since = field('factor_at')
   if since == 0 then return 1 end
-  return math.min(1, field('factor') + (now - since) * CLIMB)
+  local climbed = field('factor') + math.max(0, now - since) * CLIMB
+  return math.max(LEAST, math.min(1, climbed))
+end
+
+-- A moment that this script has set. One that is further away than any pause was set under another
+-- time: Redis' clock has been put back since.
+local function moment(name)
+  local at = field(name)
+  return at <= now + LONGEST and at or 0
 end
 
 -- A clock, never in the past. One that is further ahead than its slots explain was set under
@@ -48,16 +57,16 @@ end
 local operation = ARGV[1]
 
 if operation == 'pause' then
-  local until_ = math.max(field('paused_until'), now + tonumber(ARGV[2]))
+  local until_ = math.max(moment('paused_until'), now + tonumber(ARGV[2]))
   save('paused_until', text(until_))
   return {text(now), text(until_ - now)}
 end
 
 if operation == 'throttle' then
   local slot = tonumber(ARGV[2])
-  if slot <= field('cut_at') then return {text(now), '0', text(factor())} end
+  if slot <= moment('cut_at') then return {text(now), '0', text(factor())} end
   local lower = math.max(LEAST, factor() * CUT)
-  local until_ = math.max(field('paused_until'), now + PAUSE)
+  local until_ = math.max(moment('paused_until'), now + PAUSE)
   -- What was booked before the pause may still leave within it: all of that is of the old pace.
   save('factor', text(lower), 'factor_at', text(now), 'cut_at', text(until_),
        'paused_until', text(until_))
@@ -68,7 +77,7 @@ end
 local count, rate = tonumber(ARGV[2]), tonumber(ARGV[3])
 local headroom = tonumber(ARGV[4])
 local pace = factor()
-local paused = field('paused_until') - now
+local paused = moment('paused_until') - now
 if paused > 0 then return {text(now), '0', text(paused), '0', text(pace)} end
 
 -- Whole messages for each clock: 7.5 and 2.5 a second would be up to 8 and 3 in one of them.

@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 
 _SCRIPT = Path(__file__).with_name("bucket.lua").read_text(encoding="utf-8")
 _SAMPLES = 64
+_DRIFT_S = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +44,16 @@ class Clocks:
         self._samples: deque[tuple[float, float]] = deque(maxlen=_SAMPLES)
 
     def add(self, asked: float, answered: float, redis_now: float) -> float:
-        """Take a sample; returns what to subtract from Redis' time to get ours."""
-        self._samples.append((answered - asked, redis_now - (asked + answered) / 2))
+        """Take a sample; returns what to subtract from Redis' time to get ours.
+
+        A sample is right within half of the time it took. One that contradicts the best so far
+        means that a clock was set: what was learnt before is void.
+        """
+        took, offset = answered - asked, redis_now - (asked + answered) / 2
+        best = min(self._samples, default=(took, offset))
+        if abs(offset - best[1]) > (took + best[0]) / 2 + _DRIFT_S:
+            self._samples.clear()
+        self._samples.append((took, offset))
         return min(self._samples)[1]
 
 

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import text
@@ -11,7 +11,6 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from shared.db.counters import DELTAS
 
-BEGINNING = datetime.min.replace(tzinfo=UTC)
 _MOST_MS = "300"
 
 # `statement_timestamp()` and not `clock_timestamp()` bounds `due_at`: only a stable function can

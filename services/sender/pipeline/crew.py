@@ -1,6 +1,7 @@
 """One worker per business number that may send: started and kept up to date from the roster."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,11 +12,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.sender import metrics
 from services.sender.pipeline.bucket import Bucket
-from services.sender.pipeline.claim import BEGINNING
 from services.sender.pipeline.desk import Desk
 from services.sender.pipeline.roster import NumberView, read_roster
 from services.sender.pipeline.sending import MakeSending
-from services.sender.pipeline.watermarks import Watermarks
+from services.sender.pipeline.watermarks import BEGINNING, Look, Watermarks
 from services.sender.pipeline.worker import Worker
 from shared.db.installation import Installation
 from shared.periodic import every
@@ -74,16 +74,18 @@ class Crew:
         return await self.refresh()
 
     async def refresh(self) -> bool:
-        """Read the roster once and hand each worker its part."""
-        starts = {campaign: self._watermarks.of(campaign) for campaign in self._campaigns}
+        """Read the roster once and hand each worker its part; nothing once stopped."""
+        starts = self._watermarks.starts(self._campaigns)
+        began = time.monotonic()
         roster = await read_roster(self._engine, starts)
         campaigns = [campaign for view in roster for campaign in view.campaigns]
-        for campaign in campaigns:
-            if not campaign.due:
-                self._watermarks.looked(campaign.id, starts.get(campaign.id, BEGINNING))
+        looks = [Look(one.id, starts.get(one.id, BEGINNING), one.due_at) for one in campaigns]
+        self._watermarks.looked(looks, time.monotonic() - began)
         self._campaigns = [campaign.id for campaign in campaigns]
         views = {view.phone_number_id: view for view in roster}
         installation = await self._installation.id()
+        if self._stop.is_set():
+            return False
         for number in views.keys() | self._members.keys():
             self._update(self._member(number, installation).desk, number, views.get(number))
         return False
@@ -110,14 +112,18 @@ class Crew:
             )
         return self._members[number]
 
-    async def drain(self, seconds: float) -> int:
-        """Stop claiming, hand back what did not leave, finish what is on the wire.
-
-        Returns how many sends were cut off after `seconds`.
-        """
+    def stop(self) -> None:
+        """From now on nothing is claimed and nothing leaves."""
         self._stop.set()
         for member in self._members.values():
             member.desk.update(None, "")
+
+    async def drain(self, seconds: float) -> int:
+        """Stop, hand back what did not leave, finish what is on the wire.
+
+        Returns how many sends were cut off after `seconds`.
+        """
+        self.stop()
         await _end([member.preparing for member in self._members.values()])
         cut = await asyncio.gather(*(m.worker.drain(seconds) for m in self._members.values()))
         for member in self._members.values():

@@ -55,7 +55,7 @@ class Desk:
         self._routes = {
             campaign.id: self._route(campaign, access_token) for campaign in campaigns.values()
         }
-        due = {campaign.id for campaign in campaigns.values() if campaign.due}
+        due = {campaign.id for campaign in campaigns.values() if campaign.due_at}
         self._expecting = (self._expecting & campaigns.keys()) | due
         self._changed.set()
 
@@ -111,10 +111,9 @@ class Desk:
         return [Share(one, most, self._watermarks.of(one)) for one, most in parts.items()]
 
     def _learn(self, shares: list[Share], found: Claim) -> None:
+        self._watermarks.advance(found.last_due)
         for share in shares:
-            full = found.taken.get(share.campaign_id, 0) >= share.most
-            self._watermarks.advance(share, found.last_due.get(share.campaign_id), full=full)
-            if not full:
+            if found.taken.get(share.campaign_id, 0) < share.most:
                 self._expecting.discard(share.campaign_id)
 
     def route(self, message: ClaimedMessage) -> Route | str:

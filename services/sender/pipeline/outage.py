@@ -1,6 +1,6 @@
 """Holds a number while Meta or the way to it is out, so that an outage never burns the audience."""
 
-from services.sender.pipeline.outcome import Accepted, Outcome, Retry, Throttled, Unknown
+from services.sender.pipeline.outcome import Accepted, Failed, Outcome, Retry, Throttled, Unknown
 
 _UNREACHABLE_FIRST_S, _UNREACHABLE_CAP_S = 1.0, 60.0
 _OUT_FIRST_S, _OUT_CAP_S = 30.0, 900.0
@@ -28,7 +28,7 @@ class Outage:
         broken Meta in a row without an acceptance pause half a minute, doubling to fifteen. What
         left before the last pause began says nothing about the time after it.
         """
-        if left_at <= self.held_at:
+        if left_at <= self.held_at or _is_our_own(outcome):
             return 0.0
         if isinstance(outcome, Throttled) and outcome.sent_nothing:
             return self._hold(now, _UNREACHABLE_FIRST_S, _UNREACHABLE_CAP_S)
@@ -44,6 +44,11 @@ class Outage:
         self.held_at = now
         self._pauses += 1
         return min(cap, first * (1 << min(self._pauses - 1, 16)))
+
+
+def _is_our_own(outcome: Outcome) -> bool:
+    """Decided without asking Meta, so it says nothing about Meta."""
+    return isinstance(outcome, Failed) and outcome.concluded
 
 
 def _is_sign(outcome: Outcome) -> bool:

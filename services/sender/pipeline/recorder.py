@@ -15,7 +15,7 @@ from shared.periodic import describe
 log = structlog.get_logger()
 
 _BATCH = 500
-_CAPACITY = 5_000
+CAPACITY = 5_000
 # A result in memory is what a crash leaves in doubt, so it waits only as long as pays.
 _GATHER_S = 0.04
 _RETRY_S = 0.5
@@ -26,11 +26,19 @@ class Recorder:
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
-        self._queue: asyncio.Queue[Result] = asyncio.Queue(_CAPACITY)
+        self._queue: asyncio.Queue[Result] = asyncio.Queue()
+        self._batch: list[Result] = []
+        self._shorter = asyncio.Event()
 
-    async def put(self, result: Result) -> None:
-        """Hand a result over; waits while the queue is full."""
-        await self._queue.put(result)
+    def add(self, result: Result) -> None:
+        """Hand a result over. At once, so that a cancelled sender cannot lose it on the way."""
+        self._queue.put_nowait(result)
+
+    async def until_room(self) -> None:
+        """Wait while the queue is full; whoever adds waits here before it takes on more."""
+        while self._queue.qsize() >= CAPACITY:
+            self._shorter.clear()
+            await self._shorter.wait()
 
     async def flush(self) -> None:
         """Wait until everything handed over is written."""
@@ -39,22 +47,24 @@ class Recorder:
     @property
     def waiting(self) -> int:
         """Results that are not written yet."""
-        return self._queue.qsize()
+        return self._queue.qsize() + len(self._batch)
 
-    async def run(self) -> None:
-        """Write batches until cancelled."""
-        while True:
-            batch = await self._gather()
-            for part in _distinct(batch):
-                await self._write(part)
-            for _ in batch:
-                self._queue.task_done()
+    async def step(self) -> bool:
+        """Write one batch. What fails unexpectedly stays for the next step."""
+        self._batch = self._batch or await self._gather()
+        for part in _distinct(self._batch):
+            await self._write(part)
+        for _ in self._batch:
+            self._queue.task_done()
+        self._batch = []
+        return True
 
     async def _gather(self) -> list[Result]:
         batch = [await self._queue.get()]
         await asyncio.sleep(_GATHER_S)
         while len(batch) < _BATCH and not self._queue.empty():
             batch.append(self._queue.get_nowait())
+        self._shorter.set()
         metrics.RECORD_BATCH.observe(len(batch))
         metrics.RECORD_WAITING.set(self._queue.qsize())
         return batch

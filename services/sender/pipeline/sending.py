@@ -68,7 +68,7 @@ class Sending:
     def give_back(self, message: ClaimedMessage, why: str) -> None:
         """Make a claimed message pending again, under its fence."""
         metrics.RETURNED.labels(self._number, why).inc()
-        self._spawn(self._recorder.put(Result(message, Throttled(why, sent_nothing=True))))
+        self._recorder.add(Result(message, Throttled(why, sent_nothing=True)))
 
     async def drain(self, seconds: float) -> int:
         """Wait for what is on the wire, then cut off the rest; returns how many were cut off."""
@@ -98,12 +98,17 @@ class Sending:
     async def _send(
         self, route: Route, message: ClaimedMessage, redis_slot: float, left_at: float
     ) -> None:
-        outcome = await attempt(self._outlet, route, message, self._installation)
+        try:
+            outcome = await attempt(self._outlet, route, message, self._installation)
+        except asyncio.CancelledError:
+            self.give_back(message, "drained")
+            return
+        self._recorder.add(Result(message, outcome))
         code = 0 if isinstance(outcome, Accepted) else outcome.code or 0
         metrics.OUTCOMES.labels(self._number, type(outcome).__name__.lower(), str(code)).inc()
         metrics.SEND_SECONDS.labels(self._number).observe(time.monotonic() - left_at)
         await self._react(outcome, redis_slot, left_at)
-        await self._recorder.put(Result(message, outcome))
+        await self._recorder.until_room()
 
     async def _react(self, outcome: Outcome, redis_slot: float, left_at: float) -> None:
         """Slow or hold the number. Without Redis nothing leaves anyway."""

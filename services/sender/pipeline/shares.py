@@ -19,14 +19,21 @@ class Shares:
             campaign: self._owed.get(campaign, 0.0) + permits * weight / total
             for campaign, weight in weights.items()
         }
-        parts = {campaign: max(0, int(credit)) for campaign, credit in owed.items()}
-        for campaign in _neediest(owed, parts):
-            if sum(parts.values()) >= permits:
-                break
-            parts[campaign] += 1
+        parts = _whole(owed, permits)
         self._owed = {campaign: owed[campaign] - parts[campaign] for campaign in weights}
         return {campaign: part for campaign, part in parts.items() if part}
 
 
-def _neediest(owed: Mapping[int, float], parts: Mapping[int, int]) -> list[int]:
-    return sorted(owed, key=lambda campaign: parts[campaign] - owed[campaign])
+def _whole(owed: Mapping[int, float], permits: int) -> dict[int, int]:
+    """Whole parts by need, `permits` in all, whatever those that dropped out were owed."""
+    parts = dict.fromkeys(owed, 0)
+    left = permits
+    for campaign in sorted(owed, key=lambda campaign: -owed[campaign]):
+        parts[campaign] = min(left, max(0, int(owed[campaign])))
+        left -= parts[campaign]
+    for campaign in sorted(owed, key=lambda campaign: parts[campaign] - owed[campaign]):
+        parts[campaign] += left > 0
+        left -= left > 0
+    neediest = max(owed, key=lambda campaign: owed[campaign] - parts[campaign])
+    parts[neediest] += left
+    return parts

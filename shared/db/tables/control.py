@@ -82,12 +82,14 @@ numbers = Table(
     CheckConstraint("state IN ('active', 'paused')", name="state"),
 )
 
-# When a webhook of the number was last received and applied: silence settles no unknowns.
+# When a webhook of the number was last received and applied, and since when they have come without
+# a long gap: silence settles no unknowns.
 webhook_heartbeats = Table(
     "webhook_heartbeats",
     metadata,
     Column("phone_number_id", Text, primary_key=True),
     Column("received_at", TIME, nullable=False),
+    Column("steady_since", TIME, nullable=False, server_default=NOW),
 )
 
 campaigns = Table(
