@@ -23,8 +23,9 @@ UPDATE campaigns SET state = 'running', ended_at = NULL
 FROM completed WHERE campaigns.id = completed.id RETURNING campaigns.id
 """)
 
+# The weakest lock: the completer's FOR UPDATE waits for it, a pause or a cancel does not.
 _SHARE = text("""
-SELECT state FROM campaigns WHERE id = ANY(CAST(:campaigns AS bigint[])) ORDER BY id FOR SHARE
+SELECT state FROM campaigns WHERE id = ANY(CAST(:campaigns AS bigint[])) ORDER BY id FOR KEY SHARE
 """)
 
 _PAUSE = text("""
@@ -51,9 +52,8 @@ async def keep_running(
     """Make sure that campaigns whose rows become pending again are not completed.
 
     Call it in the transaction that requeues, before its rows are locked. A completed campaign runs
-    again; the shared lock then makes the completer wait until the pending rows can be seen. In
-    this order, since two that share a row and then want to write it would wait for each other;
-    only what was completed between the two steps is reopened under the shared lock.
+    again; the shared lock then makes the completer wait until the pending rows can be seen. What
+    was completed between the two is reopened under the lock.
     """
     campaigns = sorted(set(campaign_ids))
     await _reopen(connection, campaigns, actor)

@@ -318,3 +318,19 @@ async def test_an_idle_number_leaves_no_key_behind(bucket: Bucket, redis: Redis)
     await bucket.book(1, 100, 0)
 
     assert 0 < await redis.ttl(KEY) <= 3600
+
+
+async def test_a_redis_clock_that_was_put_back_neither_stops_nor_frees_the_number(
+    bucket: Bucket, redis: Redis
+) -> None:
+    seconds, _ = await redis.time()
+    later = str(seconds + 7200)
+    fields = {"factor": "0.5", "factor_at": later, "cut_at": later, "paused_until": later}
+    await redis.hset(KEY, mapping=fields)
+
+    slots = await bucket.book(5, 100, 0)
+
+    assert slots.count == 5
+    assert slots.pace == 0.5
+    assert slots.spacing > 0.02
+    assert await bucket.throttle(slots.redis_at(4))

@@ -24,6 +24,8 @@ from waiting import until
 from services.sender.pipeline.claim import ClaimedMessage
 from services.sender.pipeline.outcome import Failed, Outcome, Retry, Throttled
 from services.sender.pipeline.record import Result, record
+from shared.db.campaigns import keep_running, pause_campaigns
+from shared.domain.campaigns import PauseReason
 from shared.whatsapp.errors import ERRORS
 
 
@@ -246,3 +248,11 @@ async def test_two_that_requeue_at_the_very_same_time(engine: AsyncEngine) -> No
     found = await asyncio.wait_for(asyncio.gather(*map(requeue, ids[:8])), 60)
 
     assert found == [1] * 8
+
+
+async def test_a_pause_does_not_wait_for_those_that_requeue(engine: AsyncEngine) -> None:
+    campaign = await plant_campaign(engine)
+    async with engine.begin() as requeuing, engine.begin() as pausing:
+        await keep_running(requeuing, [campaign], "test")
+        paused = pause_campaigns(pausing, [campaign], PauseReason.OPERATOR, "test")
+        assert await asyncio.wait_for(paused, 5) == [campaign]

@@ -89,3 +89,14 @@ def test_a_probe_that_meets_a_sign_goes_on_pausing() -> None:
     line.meets(NOT_SENT)
 
     assert line.meets(LOST) == 60
+
+
+def test_what_we_refuse_ourselves_says_nothing_about_meta() -> None:
+    line = Line()
+    own = Failed(None, "missing_column", concluded=True)
+    for _ in range(19):
+        assert [line.meets(own), line.meets(LOST)] == [0, 0]
+
+    assert line.meets(LOST) == 30
+    line.meets(own)
+    assert line.outage.probing

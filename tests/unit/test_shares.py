@@ -54,3 +54,11 @@ def test_absence_earns_nothing() -> None:
         shares.divide(1, {2: 1})
 
     assert shares.divide(10, {1: 1, 2: 1}) == {1: 5, 2: 5}
+
+
+def test_what_those_that_dropped_out_were_owed_is_not_given_twice() -> None:
+    shares = Shares()
+    shares.divide(1, {1: 1, 2: 1000, 3: 1000})
+    for permits in (1, 2, 3, 1, 50):
+        assert sum(shares.divide(permits, {2: 1000, 3: 1000}).values()) == permits
+        assert sum(shares.divide(permits, {2: 1000}).values()) == permits
