@@ -1,6 +1,7 @@
 """Whole campaigns through real processes: every message is accounted for, whatever happens."""
 
 import asyncio
+import socket
 from collections.abc import Callable, Collection, Sequence
 
 from launching import Launch
@@ -124,6 +125,24 @@ async def test_a_stopped_sender_leaves_nothing_in_doubt(stack: Stack, launch: La
     trial = await launch(600, 200, SLOW)
     await until(at_least(trial, 150), 20)
     assert await asyncio.to_thread(first.stop) != -9
+    outcome = await ended(trial)
+    assert outcome.comparison == Comparison()
+    assert not ids_of(outcome, Status.UNKNOWN)
+
+
+async def test_a_request_that_never_ends_does_not_keep_a_stopped_sender_going(
+    stack: Stack, launch: Launch
+) -> None:
+    first = await second_sender(stack)
+    trial = await launch(600, 100, SLOW)
+    await until(at_least(trial, 50), 20)
+    with socket.create_connection(("127.0.0.1", first.port), timeout=5) as connection:
+        connection.sendall(
+            b"POST /v1/campaigns HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            b"Authorization: Bearer " + stack.secrets.admin_key.encode() + b"\r\n"
+            b"Content-Length: 1000\r\n\r\n{"
+        )
+        assert await asyncio.to_thread(first.stop, 30) != -9
     outcome = await ended(trial)
     assert outcome.comparison == Comparison()
     assert not ids_of(outcome, Status.UNKNOWN)
