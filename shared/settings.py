@@ -2,19 +2,46 @@
 
 import os
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+)
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 _PREFIX = "HEADRACE_"
-_PROBLEMS = {"missing": "is missing", "too_short": "is empty"}
+_PROBLEMS = {"missing": "is missing"}
 
 
 class SettingsError(Exception):
     """A missing or wrong setting, said in one line without its value."""
+
+
+def clean_secret(text: str) -> str:
+    """A secret without the space around it. Raises `ValueError` for what cannot be one.
+
+    An empty secret would accept whatever an attacker signs with nothing.
+    """
+    text = text.strip()
+    if not text:
+        raise ValueError("is empty")
+    if not text.isprintable():
+        raise ValueError("holds a line end or another control character")
+    return text
+
+
+def _clean(value: SecretStr) -> SecretStr:
+    return SecretStr(clean_secret(value.get_secret_value()))
+
+
+Secret = Annotated[SecretStr, AfterValidator(_clean)]
 
 
 class Settings(BaseSettings):
@@ -43,7 +70,7 @@ class Settings(BaseSettings):
 class DatabaseSettings(Settings):
     """The settings of a service that works on Postgres."""
 
-    database_url: SecretStr = Field(validation_alias="DATABASE_URL", min_length=1)
+    database_url: Secret = Field(validation_alias="DATABASE_URL")
     pgbouncer: bool = False
     #: For a clone of a database: an id of its own, instead of the one that the migration made.
     installation: str | None = Field(None, pattern="^[0-9a-f]{32}$")
@@ -51,13 +78,21 @@ class DatabaseSettings(Settings):
     @field_validator("database_url")
     @classmethod
     def _is_postgres(cls, value: SecretStr) -> SecretStr:
-        try:
-            known = urlsplit(value.get_secret_value()).scheme in ("postgresql", "postgres")
-        except ValueError:
-            known = False
-        if not known:
-            raise ValueError("is not postgresql://user:password@host:port/name")
+        if not _is_postgres_url(value.get_secret_value()):
+            raise ValueError(
+                "is not postgresql://user:password@host:port/name"
+                " (special characters of the password as %XX)"
+            )
         return value
+
+
+def _is_postgres_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:  # a port that is no number, an address that is none
+        return False
+    return parts.scheme in ("postgresql", "postgres") and port != 0
 
 
 def variable(name: str, field: FieldInfo) -> str:
@@ -90,5 +125,5 @@ def _line(fields: dict[str, FieldInfo], error: ValidationError) -> str:
     first = error.errors(include_input=False, include_url=False)[0]
     place = str(first["loc"][0]) if first["loc"] else ""
     name = variable(place, fields[place]) if place in fields else place
-    problem = _PROBLEMS.get(first["type"], first["msg"])
+    problem = _PROBLEMS.get(first["type"], first["msg"].removeprefix("Value error, "))
     return f"{name}: {problem} (set it in the environment, or as {name}_FILE)"

@@ -2,25 +2,14 @@
 
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
+from pydantic import BeforeValidator, Field
 from pydantic_settings import NoDecode
 
-from shared.settings import DatabaseSettings
+from shared.settings import DatabaseSettings, Secret
 
 
 def _split(value: object) -> object:
     return value.split(",") if isinstance(value, str) else value
-
-
-def _not_empty(value: SecretStr) -> SecretStr:
-    # An empty secret would accept whatever an attacker signs with nothing.
-    text = value.get_secret_value().strip()
-    if not text:
-        raise ValueError("holds an empty entry")
-    return SecretStr(text)
-
-
-Secret = Annotated[SecretStr, AfterValidator(_not_empty)]
 
 
 class IngestSettings(DatabaseSettings):

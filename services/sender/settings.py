@@ -5,14 +5,24 @@ import re
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import Field, SecretStr, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import NoDecode
+from redis.asyncio.connection import parse_url
 
-from shared.settings import DatabaseSettings, SettingsError, read_secret
+from shared.settings import DatabaseSettings, Secret, SettingsError, clean_secret, read_secret
 
 _TOKEN = "HEADRACE_ACCESS_TOKEN"  # noqa: S105  # the name of a variable
 #: A number's token name: a part of a variable's name, and never mistaken for a `_FILE`.
 TOKEN_NAME = re.compile(r"(?!.*_FILE$)[A-Z][A-Z0-9_]{0,63}", re.IGNORECASE | re.ASCII)
+
+
+def _fits_a_header(value: SecretStr) -> SecretStr:
+    if not value.get_secret_value().isascii():
+        raise ValueError("holds a character that no HTTP header takes")
+    return value
+
+
+HeaderSecret = Annotated[Secret, AfterValidator(_fits_a_header)]
 
 
 class Role(StrEnum):
@@ -26,11 +36,11 @@ class Role(StrEnum):
 class SenderSettings(DatabaseSettings):
     """Where Postgres, Redis and Meta are, and what this process does."""
 
-    redis_url: SecretStr = Field(validation_alias="REDIS_URL", min_length=1)
+    redis_url: Secret = Field(validation_alias="REDIS_URL")
     graph_url: str = "https://graph.facebook.com"
     graph_version: str = Field("v25.0", pattern=r"^v[0-9]+\.[0-9]+$")
-    access_token: SecretStr = Field(min_length=1)
-    admin_key: SecretStr
+    access_token: HeaderSecret
+    admin_key: HeaderSecret
     roles: Annotated[frozenset[Role], NoDecode] = frozenset(Role)
     connect_timeout_s: float = Field(5, gt=0)
     read_timeout_s: float = Field(30, gt=0)
@@ -38,6 +48,15 @@ class SenderSettings(DatabaseSettings):
     lease_s: float = Field(90, gt=0)
     #: Most messages of one number in flight in one process.
     concurrency: int = Field(512, ge=1, le=4096)
+
+    @field_validator("redis_url")
+    @classmethod
+    def _is_redis(cls, value: SecretStr) -> SecretStr:
+        try:
+            parse_url(value.get_secret_value())
+        except ValueError:
+            raise ValueError("is not redis://host:port/db, rediss://… or unix://…") from None
+        return value
 
     @field_validator("graph_url")
     @classmethod
@@ -95,4 +114,7 @@ class SenderSettings(DatabaseSettings):
         token = read_secret(f"{variable}_FILE", path) if path else os.environ.get(variable)
         if not token:
             raise SettingsError(f"{variable}: is missing (set it in the environment, or as a file)")
-        return token
+        try:
+            return _fits_a_header(SecretStr(clean_secret(token))).get_secret_value()
+        except ValueError as error:
+            raise SettingsError(f"{variable}: {error}") from None

@@ -3,9 +3,9 @@
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, SecretStr, field_validator
+from pydantic import AfterValidator, SecretStr, field_validator
 
-from shared.settings import Settings
+from shared.settings import Secret, Settings
 
 
 def _plain_http(url: str) -> str:
@@ -21,9 +21,9 @@ WebhookUrl = Annotated[str, AfterValidator(_plain_http)]
 class SimulatorSettings(Settings):
     """The first of `app_secrets` signs webhooks. Without `sim_access_token` any bearer will do."""
 
-    app_secrets: SecretStr = Field(min_length=1)
+    app_secrets: Secret
     sim_webhook_url: WebhookUrl | None = None
-    sim_access_token: SecretStr | None = None
+    sim_access_token: Secret | None = None
     sim_waba_id: str = "0"
 
     @field_validator("app_secrets")

@@ -45,6 +45,18 @@ def test_roles_are_split(monkeypatch):
         ("HEADRACE_GRAPH_VERSION", "25", "HEADRACE_GRAPH_VERSION: "),
         ("HEADRACE_LEASE_S", "60", "HEADRACE_LEASE_S: .*at least 70"),
         ("HEADRACE_CONCURRENCY", "0", "HEADRACE_CONCURRENCY: "),
+        ("HEADRACE_ACCESS_TOKEN", "  ", "HEADRACE_ACCESS_TOKEN: is empty"),
+        ("HEADRACE_ACCESS_TOKEN", "TEST\nTOKEN", "HEADRACE_ACCESS_TOKEN: holds a line end"),
+        ("HEADRACE_ACCESS_TOKEN", "tökén", "HEADRACE_ACCESS_TOKEN: .*header"),
+        ("HEADRACE_ADMIN_KEY", " " * 17, "HEADRACE_ADMIN_KEY: is empty"),
+        ("HEADRACE_ADMIN_KEY", "short" + " " * 17, "HEADRACE_ADMIN_KEY: must have at least"),
+        ("REDIS_URL", "nonsense", "REDIS_URL: is not redis://"),
+        ("REDIS_URL", "http://redis:6379", "REDIS_URL: is not redis://"),
+        ("REDIS_URL", "redis://redis:notaport", "REDIS_URL: is not redis://"),
+        ("REDIS_URL", " ", "REDIS_URL: is empty"),
+        ("DATABASE_URL", "mysql://u@h/x", "DATABASE_URL: is not postgresql://"),
+        ("DATABASE_URL", "postgresql://u:p@h:notaport/x", "DATABASE_URL: is not postgresql://"),
+        ("DATABASE_URL", "postgresql://u:p@[::h/x", "DATABASE_URL: is not postgresql://"),
     ],
 )
 def test_a_wrong_setting_is_named_in_one_line(monkeypatch, name, value, said):
@@ -52,6 +64,36 @@ def test_a_wrong_setting_is_named_in_one_line(monkeypatch, name, value, said):
     with pytest.raises(SettingsError, match=said) as raised:
         SenderSettings.load()
     assert "\n" not in str(raised.value)
+    assert "Value error" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("REDIS_URL", "rediss://:secret@redis:6380/1"),
+        ("REDIS_URL", "unix:///run/redis.sock?db=1"),
+        ("DATABASE_URL", "postgresql://postgres@/db?host=/socket/folder&port=5432"),
+        ("DATABASE_URL", "postgres://u:p%23@[::1]:6432/x"),
+    ],
+)
+def test_addresses_come_in_many_forms(monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    assert SenderSettings.load()
+
+
+def test_space_around_a_secret_is_none_of_it(monkeypatch):
+    monkeypatch.setenv("HEADRACE_ACCESS_TOKEN", " TEST-TOKEN-02\n")
+    assert SenderSettings.load().token_for(None) == "TEST-TOKEN-02"
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [(" ", "is empty"), ("a\rb", "holds a line end"), ("tökén", "header")]
+)
+def test_tokens_of_numbers_must_be_usable(monkeypatch, value, said):
+    settings = SenderSettings.load()
+    monkeypatch.setenv("HEADRACE_ACCESS_TOKEN_CLINIC", value)
+    with pytest.raises(SettingsError, match=f"^HEADRACE_ACCESS_TOKEN_CLINIC: .*{said}"):
+        settings.token_for("clinic")
 
 
 @pytest.mark.parametrize("name", RIGHT)
