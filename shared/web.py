@@ -2,13 +2,23 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
 
+import structlog
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from prometheus_fastapi_instrumentator import Instrumentator
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from shared.periodic import describe
+
+log = structlog.get_logger()
+
+#: A body is read before its key is looked at, so nobody may send more than this.
+LARGEST_BODY: Final = 1 << 20
+_STREAMED = "headrace.streamed"
 
 #: Says what is not ready, or None.
 Check = Callable[[], Awaitable[str | None]]
@@ -64,7 +74,64 @@ def install_web(app: FastAPI, ready: Check) -> None:
     Instrumentator(should_ignore_untemplated=True, excluded_handlers=["/metrics"]).instrument(
         app
     ).expose(app, include_in_schema=False)
+    app.add_middleware(_LastResort)
+    app.add_middleware(_BodyLimit)
     _install_problems(app)
+
+
+def lift_body_limit(request: Request) -> None:
+    """For a route that reads its body as a stream, after it has looked at the key."""
+    request.scope[_STREAMED] = True
+
+
+class _BodyLimit:
+    """Ends the reading of a body that is too large."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        size = 0
+
+        async def limited() -> Message:
+            nonlocal size
+            message = await receive()
+            size += len(message.get("body", b""))
+            if size > LARGEST_BODY and not scope.get(_STREAMED):
+                raise HTTPException(413, f"the body is larger than {LARGEST_BODY >> 20} MiB")
+            return message
+
+        await self._app(scope, limited, send)
+
+
+class _LastResort:
+    """Answers what no route expected. The server would log the error's text: personal data."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        started = False
+
+        async def watched(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the caller gets an answer
+            answer = _unexpected(error)
+            # An answer that has begun stays cut off: the server closes its connection.
+            if not started:
+                await answer(scope, receive, send)
+
+
+def _unexpected(error: Exception) -> Response:
+    log.error("request_failed", **describe(error))
+    return problem_response(Problem(500, "a mistake of ours; the log says where"))
 
 
 def _install_problems(app: FastAPI) -> None:
@@ -81,7 +148,10 @@ def _install_problems(app: FastAPI) -> None:
     async def answer_invalid(_: Request, error: RequestValidationError) -> Response:
         # Only the place and the rule: the input may be personal data.
         errors = [
-            {"field": ".".join(str(part) for part in item["loc"]), "message": item["msg"]}
+            {
+                "field": ".".join(str(part) for part in item["loc"]),
+                "message": item["msg"].removeprefix("Value error, "),
+            }
             for item in error.errors()
         ]
         return problem_response(Problem(422, "the request is not valid", errors=errors))

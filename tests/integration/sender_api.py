@@ -53,6 +53,12 @@ def campaign(**changes: object) -> dict[str, object]:
     return {"name": "c", "phone_number_id": NUMBER, "template": TEMPLATE, **changes}
 
 
+def people(count: int, start: int = 0) -> str:
+    """A CSV file of so many recipients."""
+    numbers = range(start, start + count)
+    return "phone,name\n" + "".join(f"+4915112{n:06},Name {n}\n" for n in numbers)
+
+
 async def add_key(engine: AsyncEngine, key: str, *scopes: Scope) -> None:
     values = {"name": key, "digest": digest_of(key), "scopes": list(scopes)}
     async with engine.begin() as connection:

@@ -5,12 +5,11 @@ import csv
 import io
 
 import pytest
-from sender_api import ADMIN_KEY, Api, rows
+from sender_api import ADMIN_KEY, Api, people, rows
 from sqlalchemy import text
 from waiting import until
 
 from services.sender.audience import load, uploads
-from services.sender.audience.listing import SCAN
 
 pytest_plugins = ["sender_server"]
 
@@ -25,11 +24,6 @@ DIRTY = (
 )
 RUNNING = "SELECT id FROM uploads WHERE state = 'running'"
 LOADED = "SELECT (SELECT count(*) FROM recipients), (SELECT count(*) FROM messages)"
-
-
-def people(count: int, start: int = 0) -> str:
-    numbers = range(start, start + count)
-    return "phone,name\n" + "".join(f"+4915112{n:06},Name {n}\n" for n in numbers)
 
 
 def balanced(answer) -> bool:
@@ -288,61 +282,17 @@ async def test_only_the_first_rejects_are_in_the_answer(api: Api):
     assert len((await api.get(f"{path}/rejects")).text.splitlines()) == 251
 
 
-async def test_recipients_are_listed_in_their_order(api: Api):
+async def test_metadata_is_kept_and_is_no_parameter(api: Api):
     path = await api.draft()
-    await api.upload(path, people(5))
-    phones, cursor = [], None
-    while True:
-        params = {"limit": 2} | ({"cursor": cursor} if cursor else {})
-        answer = (await api.get(f"{path}/recipients", params=params)).json()
-        phones += [one["phone"] for one in answer["data"]]
-        cursor = answer["next_cursor"]
-        if cursor is None:
-            break
-    assert phones == [f"4915112{n:06}" for n in range(5)]
-
-
-async def test_an_empty_list(api: Api):
-    path = await api.draft()
-    answer = await api.get(f"{path}/recipients?status=failed")
-    assert answer.json() == {"data": [], "next_cursor": None}
-
-
-async def test_a_filtered_page_may_be_short_but_goes_on(api: Api, engine):
-    path = await api.draft()
-    await api.upload(path, people(SCAN + 5))
-    async with engine.begin() as connection:
-        await connection.execute(
-            text("""
-            UPDATE messages SET status = 'failed', due_at = NULL, error_code = 131026
-            WHERE id IN (SELECT max(id) FROM messages)
-            """)
-        )
-    first = (await api.get(f"{path}/recipients?status=failed")).json()
-    assert first["data"] == []
-    params = {"status": "failed", "cursor": first["next_cursor"]}
-    second = (await api.get(f"{path}/recipients", params=params)).json()
-    assert [one["error_title"] for one in second["data"]] == ["Message undeliverable"]
-    assert second["next_cursor"] is None
-
-
-async def test_one_recipient_with_its_attempts(api: Api, engine):
-    path = await api.draft()
-    await api.upload(path, "phone,Name,external_id\n+12025550123,Ana,A-1\n")
-    listed = (await api.get(f"{path}/recipients")).json()["data"][0]
-    async with engine.begin() as connection:
-        await connection.execute(
-            text("""
-            INSERT INTO attempts (message_id, attempt, outcome, error_code, details)
-            VALUES (:id, 1, 'retry', 131000, 'try later')
-            """),
-            {"id": listed["id"]},
-        )
-    shown = (await api.get(f"{path}/recipients/{listed['id']}")).json()
-    assert (shown["phone"], shown["external_id"]) == ("12025550123", "A-1")
-    assert shown["parameters"] == {"name": "Ana"}
-    assert shown["status"] == "pending"
-    (attempt,) = shown["attempts"]
-    assert (attempt["outcome"], attempt["error_title"]) == ("retry", "Something went wrong")
-    other = await api.draft()
-    assert (await api.get(f"{other}/recipients/{listed['id']}")).status_code == 404
+    told = await api.upload(
+        path,
+        "phone;name;metadata;metadata.Clinic\n"
+        '+12025550123;Ana;{"id": 7};North\n'
+        "+12025550124;Bea;;\n"
+        '+12025550125;Caro;"{""a"": [1]}";\n',
+    )
+    assert (told.json()["accepted"], told.json()["invalid"]) == (2, 1)
+    assert told.json()["rejects"] == [{"row": 4, "reason": "metadata is not a flat JSON object"}]
+    listed = (await api.get(f"{path}/recipients")).json()["data"]
+    assert [one["metadata"] for one in listed] == [{"id": 7, "Clinic": "North"}, None]
+    assert [one["parameters"] for one in listed] == [{"name": "Ana"}, {"name": "Bea"}]

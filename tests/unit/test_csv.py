@@ -107,6 +107,37 @@ def test_external_ids_may_come_first_and_be_empty():
     assert parameters(batch) == [{}, {}]
 
 
+def metadata(row: bytes, header: bytes = b"phone,Metadata,metadata.Clinic No,name") -> object:
+    """What is kept of one row, or why it is rejected."""
+    batch = parse(header + b"\n+12025550123," + row + b"\n")
+    if batch.rejects:
+        return batch.rejects[0][1]
+    assert parameters(batch) == [{"name": "Ana"}]
+    kept = batch.recipients[0][5]
+    return None if kept is None else json.loads(kept)
+
+
+@pytest.mark.parametrize(
+    ("row", "kept"),
+    [
+        (b",,Ana", None),
+        (b",7,Ana", {"Clinic No": "7"}),
+        (b'"{""a"": 1, ""b"": null}",7,Ana', {"a": 1, "b": None, "Clinic No": "7"}),
+        (b'" { } ",,Ana', None),
+        (b"x,,Ana", "metadata is not a flat JSON object"),
+        (b'"[1]",,Ana', "metadata is not a flat JSON object"),
+        (b'"{""a"": {}}",,Ana', "metadata is not a flat JSON object"),
+        (b'"{""a"": NaN}",,Ana', "metadata is not a flat JSON object"),
+        (b'"{""a"": ""\\ud800""}",,Ana', "metadata is not a flat JSON object"),
+        (b'"{""a"": ""\\u0000""}",,Ana', "metadata holds a NUL character"),
+        (b"," + b"x" * 1008 + b",Ana", {"Clinic No": "x" * 1008}),
+        (b"," + b"x" * 1009 + b",Ana", "metadata is larger than 1024 bytes"),
+    ],
+)
+def test_metadata_is_kept_beside_the_parameters(row, kept):
+    assert metadata(row) == kept
+
+
 def test_columns_without_a_name_are_left_out():
     batch = parse(b"phone,name,,\n+12025550123,Ana,x,\n")
     assert parameters(batch) == [{"name": "Ana"}]
@@ -122,6 +153,8 @@ def test_leading_blank_lines_are_no_header():
         (b"", "empty", ()),
         (b"\n\n", "empty", ()),
         (b"name,city\nAna,Pune\n", "no column is named phone; .*name, city", ("name", "city")),
+        (b"phone,metadata.\n", "column metadata. does not say", ("phone", "metadata.")),
+        (b"phone,metadata.a,Metadata.A\n", "appears twice", ("phone", "metadata.a", "Metadata.A")),
         (b"phone,code,Code\n", "column code appears twice", ("phone", "code", "Code")),
         (b"phone," + b",".join(b"c%d" % n for n in range(100)), "101 columns", ()),
         ("phone\tname\r\n+1\tZ".encode("utf-16"), "UTF-16", ()),
@@ -171,8 +204,15 @@ def test_cells_that_a_spreadsheet_would_run_are_made_text(cell):
     assert harmless(cell) == f"'{cell}"
 
 
+@pytest.mark.parametrize("mark", [";", ",", "\t", "\n", "\r", ';"', ';""'])
+def test_a_spreadsheet_may_cut_the_row_elsewhere(mark):
+    row = f"Ana{mark}=cmd|' /C calc'!A0{mark}+1"
+    assert harmless(row) == f"Ana{mark}'=cmd|' /C calc'!A0{mark}'+1"
+
+
 def test_harmless_cells_stay():
-    assert harmless("Ana") == "Ana"
+    for row in ("Ana", "a-b;c=d,e+f", "a; =b"):
+        assert harmless(row) == row
 
 
 def test_a_number_made_harmless_is_still_read():

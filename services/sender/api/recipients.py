@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.requests import ClientDisconnect
 
@@ -16,6 +16,7 @@ from services.sender.api.paging import Cursor, Limit, after, page
 from services.sender.api.process import RuntimeDep
 from services.sender.audience import listing, uploads
 from services.sender.audience.columns import PHONE_COLUMNS
+from services.sender.audience.listing import Filter
 from services.sender.audience.records import FileRefused
 from services.sender.audience.rejects import rejects_csv
 from services.sender.audience.uploads import IdleBodyError, Report, UploadLostError
@@ -23,7 +24,7 @@ from services.sender.campaigns import lifecycle
 from services.sender.campaigns.lifecycle import Campaign
 from services.sender.runtime import Runtime
 from shared.domain.status import Status
-from shared.web import Problem
+from shared.web import Problem, lift_body_limit
 
 router = APIRouter(prefix="/v1/campaigns/{campaign_id}", tags=["recipients"])
 
@@ -32,10 +33,21 @@ _CSV_BODY = {
         "required": True,
         "description": "CSV in UTF-8 with a header row, separated by commas, semicolons or tabs."
         f" The number's column is one of {', '.join(PHONE_COLUMNS)}; external_id is yours, unique"
-        " in the campaign; every other column is a parameter of the template.",
+        " in the campaign; metadata (a flat JSON object) and metadata.KEY are kept and shown, never"
+        " sent; every other column is a parameter of the template.",
         "content": {"text/csv": {"schema": {"type": "string", "format": "binary"}}},
     }
 }
+
+
+def _filter(
+    status: Status | None = None,
+    error_code: Annotated[int | None, Query(ge=0, lt=1 << 31)] = None,
+) -> Filter:
+    return Filter(status, error_code)
+
+
+FilterDep = Annotated[Filter, Depends(_filter)]
 
 
 @router.post("/recipients", status_code=201, openapi_extra=_CSV_BODY)
@@ -52,6 +64,7 @@ async def upload(
     row 1, as in a spreadsheet.
     """
     _check_type(request)
+    lift_body_limit(request)
     async with runtime.engine.connect() as connection:
         campaign = await lifecycle.find(connection, campaign_id)
     try:
@@ -73,13 +86,16 @@ async def list_recipients(
     campaign_id: UUID,
     connection: ConnectionDep,
     _: Reader,
-    status: Annotated[Status | None, Query()] = None,
+    wanted: FilterDep,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> dict[str, Any]:
-    """In the order of their upload. With `status` a page may be short although more follow."""
+    """In the order of their upload. With `status` a page may be short although more follow.
+
+    `error_code` is Meta's last word on the recipient's message.
+    """
     campaign = await lifecycle.find(connection, campaign_id)
-    found = await listing.recipients(connection, campaign, status, after(cursor) or 0, limit)
+    found = await listing.recipients(connection, campaign, wanted, after(cursor) or 0, limit)
     return page(found.recipients, found.next_id)
 
 

@@ -9,16 +9,23 @@ COLUMN_LIMIT = 100
 #: Names of the phone column, the most telling first.
 PHONE_COLUMNS = ("phone", "phone_number", "phone number", "msisdn", "mobile", "whatsapp")
 EXTERNAL_ID = "external_id"
+METADATA = "metadata"
+_NOTE = f"{METADATA}."
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Places of the cells; every named column that is not taken is a parameter of the template."""
+    """Places of the cells; every named column that is not taken is a parameter of the template.
+
+    `metadata` is a JSON object, `notes` are single entries of it: columns named metadata.key.
+    """
 
     width: int
     phone: int
     external_id: int | None
     parameters: tuple[tuple[str, int], ...]
+    metadata: int | None = None
+    notes: tuple[tuple[str, int], ...] = ()
 
 
 def read_header(cells: list[str]) -> Columns:
@@ -30,10 +37,25 @@ def read_header(cells: list[str]) -> Columns:
     if phone is None:
         names = ", ".join(found[:20]) or "none"
         raise FileRefused(f"no column is named phone; columns found: {names}", 1, found)
-    external_id = keys.index(EXTERNAL_ID) if EXTERNAL_ID in keys else None
-    rest = [(key, place) for place, key in enumerate(keys) if key]
-    parameters = tuple(pair for pair in rest if pair[1] not in (phone, external_id))
-    return Columns(len(keys), phone, external_id, parameters)
+    external_id, metadata = _place(keys, EXTERNAL_ID), _place(keys, METADATA)
+    notes = _notes(keys, cells)
+    taken = {phone, external_id, metadata, *(place for _, place in notes)}
+    named = [(key, place) for place, key in enumerate(keys) if key]
+    parameters = tuple(pair for pair in named if pair[1] not in taken)
+    return Columns(len(keys), phone, external_id, parameters, metadata, notes)
+
+
+def _place(keys: list[str], name: str) -> int | None:
+    return keys.index(name) if name in keys else None
+
+
+def _notes(keys: list[str], cells: list[str]) -> tuple[tuple[str, int], ...]:
+    """Entries of the metadata with their places; they are echoed, so they keep their spelling."""
+    return tuple(
+        (cells[place].strip()[len(_NOTE) :].strip(), place)
+        for place, key in enumerate(keys)
+        if key.startswith(_NOTE) and key != _NOTE
+    )
 
 
 def _check(keys: list[str], found: tuple[str, ...]) -> None:
@@ -41,6 +63,10 @@ def _check(keys: list[str], found: tuple[str, ...]) -> None:
         raise FileRefused("the header is not UTF-8 text; save the file as CSV UTF-8", 1)
     if len(keys) > COLUMN_LIMIT:
         raise FileRefused(f"{len(keys)} columns; at most {COLUMN_LIMIT} are taken", 1)
+    if _NOTE in keys:
+        raise FileRefused(
+            f"column {_NOTE} does not say which entry of the metadata it is", 1, found
+        )
     for key in keys:
         if key and keys.count(key) > 1:
             raise FileRefused(f"column {key} appears twice", 1, found)

@@ -25,10 +25,10 @@ _STAGE = """
 CREATE TEMPORARY TABLE staged (
     id bigint PRIMARY KEY DEFAULT nextval('recipients_id_seq'), row_number bigint NOT NULL,
     person text NOT NULL, phone text NOT NULL, external_id text, parameters jsonb NOT NULL,
-    raw text NOT NULL
+    metadata jsonb, raw text NOT NULL
 ) ON COMMIT DROP
 """
-_STAGED = ("row_number", "person", "phone", "external_id", "parameters", "raw")
+_STAGED = ("row_number", "person", "phone", "external_id", "parameters", "metadata", "raw")
 _REJECTED = ("upload_id", "row_number", "reason", "raw")
 
 # Two uploads of one campaign that hold the same people in another order would deadlock.
@@ -38,8 +38,9 @@ _RANGE = "SELECT min(id), max(id), clock_timestamp() FROM staged"
 # Every row is due a microsecond after the one before: a claim's watermark relies on it.
 _INSERT = """
 WITH added AS (
-    INSERT INTO recipients (id, campaign_id, upload_id, person, phone, external_id, parameters)
-    SELECT id, $1, $2, person, phone, external_id, parameters
+    INSERT INTO recipients (id, campaign_id, upload_id, person, phone, external_id, parameters,
+        metadata)
+    SELECT id, $1, $2, person, phone, external_id, parameters, metadata
     FROM staged WHERE id BETWEEN $3 AND $4 ORDER BY id
     ON CONFLICT DO NOTHING RETURNING id
 ), posted AS (

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import AsyncGenerator
 
 from sqlalchemy import text
@@ -11,8 +12,9 @@ from services.sender.campaigns.lifecycle import Campaign
 
 _HEADER = ("upload_id", "row", "reason", "raw")
 _PAGE = 5000
-# A cell that begins with one of these is run by spreadsheets; an apostrophe makes it text.
-_RUN = ("=", "+", "-", "@", "\t", "\r")
+# A cell that begins with one of these is run by spreadsheets; an apostrophe makes it text. A row as
+# it came is one cell of ours, but where semicolons separate it is several.
+_RUN = re.compile(r'(^|[,;\t\r\n])("*)(?=[=+\-@\t\r])')
 
 _UPLOADS = text("SELECT id FROM uploads WHERE campaign_id = :campaign ORDER BY id")
 _NEXT = text("""
@@ -45,10 +47,10 @@ async def _of_upload(engine: AsyncEngine, upload: int) -> AsyncGenerator[str]:
 
 def harmless(cell: str) -> str:
     """The cell as text that no spreadsheet runs; uploading it again gives the same number."""
-    return f"'{cell}" if cell.startswith(_RUN) else cell
+    return _RUN.sub(r"\1\2'", cell)
 
 
 def _lines(rows: list[tuple[object, ...]]) -> str:
     text = io.StringIO()
-    csv.writer(text).writerows(rows)
+    csv.writer(text, quoting=csv.QUOTE_ALL).writerows(rows)
     return text.getvalue()

@@ -5,14 +5,15 @@ from dataclasses import dataclass, field
 import msgspec
 
 from services.sender.audience.columns import Columns, read_header
+from services.sender.audience.notes import MetadataRefused, read_metadata
 from services.sender.audience.records import FileRefused, Record, RecordReader
 from shared.domain.phones import MISSING, Invalid, normalise
 
 _encode = msgspec.json.Encoder().encode
 RAW_LIMIT = 500
 
-#: row number, person, phone, external id, parameters as JSON, the row as it came.
-Recipient = tuple[int, str, str, str | None, str, str]
+#: row number, person, phone, external id, parameters and metadata as JSON, the row as it came.
+Recipient = tuple[int, str, str, str | None, str, str | None, str]
 #: row number, reason, the row as it came.
 Reject = tuple[int, str, str]
 
@@ -54,12 +55,12 @@ class RowParser:
             return
         phone = normalise(cells[columns.phone], self._country)
         if not isinstance(phone, Invalid):
-            place = columns.external_id
-            external_id = cells[place].strip() if place is not None else None
-            parameters = _encode({key: cells[at] for key, at in columns.parameters}).decode()
-            batch.recipients.append(
-                (record.number, phone.person, phone.digits, external_id or None, parameters, raw)
-            )
+            try:
+                own = _own(cells, columns)
+            except MetadataRefused as refused:
+                batch.rejects.append((record.number, str(refused), raw))
+            else:
+                batch.recipients.append((record.number, phone.person, phone.digits, *own, raw))
         elif phone is not MISSING or "".join(cells).strip():
             batch.rejects.append((record.number, phone.reason, raw))
 
@@ -73,6 +74,14 @@ class RowParser:
         if self._reader.unclean and any(map(_is_unstorable, cells)):
             return "not UTF-8 text"
         return None
+
+
+def _own(cells: list[str], columns: Columns) -> tuple[str | None, str, str | None]:
+    """What a row says beside its number: external id, parameters, metadata."""
+    place = columns.external_id
+    external_id = cells[place].strip() if place is not None else None
+    parameters = _encode({key: cells[at] for key, at in columns.parameters}).decode()
+    return external_id or None, parameters, read_metadata(cells, columns)
 
 
 def _is_unstorable(text: str) -> bool:
