@@ -12,6 +12,8 @@ _SPACE = "[ \t\r\n\v\f\x1c-\x1f\x85\u2028\u2029]"
 _BREAKS = re.compile(f"{_SPACE}{{2,}}|(?! ){_SPACE}")
 # A component with nothing beside these says nothing, and Meta refuses an empty list.
 _BARE = {"type", "parameters"}
+# Meta's deepest, a parameter of a card, has eight.
+_DEEPEST = 32
 
 Parameters = Mapping[str, Any]
 Render = Callable[[Parameters], Any]
@@ -62,12 +64,22 @@ def compile_template(template: Mapping[str, Any]) -> CompiledTemplate:
         "name": template["name"],
         "language": {"code": language} if isinstance(language, str) else language,
     }
+    _check_depth(template.get("components"), _DEEPEST)
     components = _without_bare(template.get("components") or [])
     if components:
         wire["components"] = components
     columns: dict[str, None] = {}
     render = _compile(wire, columns)
     return CompiledTemplate(tuple(columns), render if callable(render) else lambda _: render)
+
+
+def _check_depth(value: Any, left: int) -> None:
+    if not isinstance(value, dict | list):
+        return
+    if left == 0:
+        raise TemplateError(f"components are nested more than {_DEEPEST} levels deep")
+    for item in value.values() if isinstance(value, dict) else value:
+        _check_depth(item, left - 1)
 
 
 def _without_bare(components: list[Any]) -> list[Any]:
