@@ -15,7 +15,6 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from services.cli.commands import campaign, halt, number, unhalt
 from services.cli.demo import TUNING, Plan, run
-from services.cli.environment import setting
 from services.cli.leash import LeashError
 from services.cli.own_servers import OwnServers
 from services.cli.processes import ServiceError
@@ -24,6 +23,7 @@ from services.cli.rest import RestError
 from services.cli.stack import Stack
 from services.cli.wheels import EmbeddedError
 from shared.db.migrations import upgrade
+from shared.settings import DatabaseSettings, SettingsError
 
 INTERRUPTED = 130
 # What a person can do something about; everything else is a mistake of ours and shows where.
@@ -31,6 +31,7 @@ EXPECTED = (
     EmbeddedError,
     LeashError,
     RestError,
+    SettingsError,
     OSError,
     PostgresError,
     HTTPError,
@@ -78,7 +79,7 @@ def demo(
 @headrace.command()
 def migrate() -> None:
     """Bring the database of DATABASE_URL to the newest schema."""
-    upgrade(setting("DATABASE_URL"))
+    upgrade(DatabaseSettings.load().database_url.get_secret_value())
     click.echo("The schema is the newest.")
 
 

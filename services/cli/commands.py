@@ -11,11 +11,12 @@ from rich.console import Console
 
 from services.cli.environment import setting
 from services.cli.progress import progress
-from services.cli.rest import Rest
+from services.cli.rest import NotFoundError, Rest
+from shared.domain.campaigns import ENDED
 
 T = TypeVar("T")
 WATCH_SECONDS = 1.0
-ENDED = ("completed", "cancelled")
+NUMBER_SETTINGS = ("waba_id", "rate", "headroom", "portfolio_id", "token")
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -40,16 +41,30 @@ def number() -> None:
 
 @number.command("set")
 @click.argument("phone_number_id")
-@click.option("--waba-id", required=True)
+@click.option("--waba-id", help="Its account at Meta; needed for a new number.")
 @click.option("--rate", type=click.IntRange(1), help="Messages per second that Meta allows.")
 @click.option(
     "--headroom", type=click.FloatRange(0, 1, max_open=True), help="Kept for live traffic."
 )
+@click.option("--portfolio-id", help="Its portfolio; '' for none.")
+@click.option("--token", help="NAME of HEADRACE_ACCESS_TOKEN_<NAME>; '' for the common token.")
 def number_set(phone_number_id: str, **settings: Any) -> None:
-    """Register or change a business number."""
-    body = {name: value for name, value in settings.items() if value is not None}
-    _call(lambda rest: rest.put(f"/v1/phone-numbers/{phone_number_id}", body))
+    """Register a business number, or change what is given of one."""
+    given = {name: value for name, value in settings.items() if value is not None}
+    _call(lambda rest: _set_number(rest, f"/v1/phone-numbers/{phone_number_id}", given))
     click.echo(f"Number {phone_number_id} is set.")
+
+
+async def _set_number(rest: Rest, path: str, given: dict[str, Any]) -> None:
+    """A PUT replaces the whole, so what is not given is taken from what is there."""
+    try:
+        there = await rest.get(path)
+    except NotFoundError:
+        if "waba_id" not in given:
+            raise click.ClickException("--waba-id is needed for a new number") from None
+        there = {}
+    body = {name: there[name] for name in NUMBER_SETTINGS if name in there} | given
+    await rest.put(path, {name: None if value == "" else value for name, value in body.items()})
 
 
 @click.group()

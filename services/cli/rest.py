@@ -16,6 +16,10 @@ class RestError(RuntimeError):
     """The API could not be reached, or refused; the text says what to do."""
 
 
+class NotFoundError(RestError):
+    """The API knows no such thing."""
+
+
 class Rest:
     """A client of one sender. Paths are those of the API."""
 
@@ -25,11 +29,7 @@ class Rest:
     @classmethod
     @asynccontextmanager
     async def open(cls, url: str, key: str) -> AsyncGenerator[Self]:
-        headers = {"Authorization": f"Bearer {key}"}
-        # A proxy of the user's shell has no business between us and our own service.
-        async with httpx.AsyncClient(
-            base_url=url, headers=headers, timeout=30, trust_env=False
-        ) as client:
+        async with _client(url, key) as client:
             yield cls(client)
 
     async def get(self, path: str) -> Any:
@@ -58,12 +58,26 @@ class Rest:
     async def _call(self, method: str, path: str, **options: Any) -> httpx.Response:
         try:
             answer = await self._client.request(method, path, **options)
+        except httpx.InvalidURL:
+            raise RestError(f"{path!r} is no path of the API") from None
         except httpx.TransportError as error:
             message = f"{self._client.base_url} does not answer ({type(error).__name__})"
             raise RestError(message) from None
         if answer.is_success:
             return answer
-        raise RestError(f"{method} {path}: {_refusal(answer)}")
+        refused = NotFoundError if answer.status_code == httpx.codes.NOT_FOUND else RestError
+        raise refused(f"{method} {path}: {_refusal(answer)}")
+
+
+def _client(url: str, key: str) -> httpx.AsyncClient:
+    headers = {"Authorization": f"Bearer {key}"}
+    try:
+        # A proxy of the user's shell has no business between us and our own service.
+        return httpx.AsyncClient(base_url=url, headers=headers, timeout=30, trust_env=False)
+    except httpx.InvalidURL:
+        raise RestError("HEADRACE_URL is no address of a server") from None
+    except UnicodeError:
+        raise RestError("HEADRACE_KEY holds a character that no key has") from None
 
 
 async def _chunks(file: Path) -> AsyncGenerator[bytes]:

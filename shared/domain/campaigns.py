@@ -1,4 +1,4 @@
-"""The states of campaigns and numbers, and why they stand still."""
+"""The states of campaigns, and why they stand still."""
 
 from enum import StrEnum
 
@@ -12,6 +12,10 @@ class CampaignState(StrEnum):
     PAUSED = "paused"
     COMPLETED = "completed"
     CANCELLED = "cancelled"
+
+
+#: A campaign in one of these sends no more.
+ENDED = (CampaignState.COMPLETED, CampaignState.CANCELLED)
 
 
 class PauseReason(StrEnum):
@@ -38,10 +42,3 @@ class UnknownPolicy(StrEnum):
 
     HOLD = "hold"
     RESEND = "resend"
-
-
-class NumberState(StrEnum):
-    """Whether a business number may send."""
-
-    ACTIVE = "active"
-    PAUSED = "paused"

@@ -23,6 +23,3 @@ class Status(StrEnum):
 
 
 RANKS = {status: rank for rank, status in enumerate(Status)}
-
-#: Rows in these states may still leave, so their campaign is not finished.
-OPEN = (Status.PENDING, Status.CLAIMED)

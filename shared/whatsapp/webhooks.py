@@ -30,13 +30,6 @@ class Metadata(msgspec.Struct, kw_only=True):
     phone_number_id: str | None = None
 
 
-class Value(msgspec.Struct, kw_only=True):
-    """The content of a change of the field `messages`."""
-
-    metadata: Metadata | None = None
-    statuses: list[StatusUpdate] = []
-
-
 class Change(msgspec.Struct, kw_only=True):
     """`field` names the kind; other kinds have values of other shapes, kept raw until asked for."""
 

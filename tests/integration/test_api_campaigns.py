@@ -78,6 +78,14 @@ async def test_a_template_needs_its_columns(api: Api):
     assert "name" in answer.json()["detail"]
 
 
+@pytest.mark.parametrize("audience", ["open", "closed"])
+async def test_a_draft_shows_the_audience_that_was_asked_for(api: Api, audience):
+    path = await api.draft(audience=audience)
+    assert (await api.get(path)).json()["audience"] == audience
+    assert (await api.upload(path, PEOPLE)).status_code == 201
+    assert (await api.post(f"{path}/start")).json()["audience"] == audience
+
+
 async def test_start_closes_the_audience(api: Api):
     path = await api.started()
     shown = (await api.get(path)).json()

@@ -66,14 +66,66 @@ def test_a_missing_setting_is_named(headrace, monkeypatch: pytest.MonkeyPatch, c
 
 def test_migrate_needs_a_database(headrace, capsys) -> None:
     assert headrace("migrate") == 1
-    assert "DATABASE_URL is missing" in capsys.readouterr().err
+    assert "DATABASE_URL: is missing" in capsys.readouterr().err
 
 
-def test_number_set_sends_only_what_was_said(headrace, httpx_mock: HTTPXMock) -> None:
-    httpx_mock.add_response(method="PUT", url=f"{URL}/v1/phone-numbers/1065", json={})
-    assert headrace("number", "set", "1065", "--waba-id", "10", "--headroom", "0") == 0
-    sent = json.loads(httpx_mock.get_requests()[0].content)
-    assert sent == {"waba_id": "10", "headroom": 0}
+@pytest.mark.parametrize("url", ["postgresql://u:p@h:notaport/x", "mysql://u@h/x", "nonsense"])
+def test_migrate_names_a_wrong_address(headrace, monkeypatch, capsys, url: str) -> None:
+    monkeypatch.setenv("DATABASE_URL", url)
+    assert headrace("migrate") == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("headrace: DATABASE_URL: is not postgresql://")
+
+
+def test_migrate_reads_a_secret_from_a_file(headrace, monkeypatch, capsys, tmp_path) -> None:
+    (tmp_path / "url").write_text("postgresql://u@127.0.0.1:1/x\n")
+    monkeypatch.setenv("DATABASE_URL_FILE", str(tmp_path / "url"))
+    assert headrace("migrate") == 1
+    assert "DATABASE_URL" not in capsys.readouterr().err  # but that nobody listens there
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("HEADRACE_KEY", "schlüssel"), ("HEADRACE_URL", "http://[::bad")]
+)
+def test_an_unusable_setting_is_one_line(headrace, monkeypatch, capsys, name, value) -> None:
+    monkeypatch.setenv(name, value)
+    assert headrace("halt") == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"headrace: {name} ")
+    assert value not in line
+
+
+def test_an_unusable_id_is_one_line(headrace, capsys) -> None:
+    assert headrace("campaign", "start", "a\x01b") == 1
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+NUMBER = f"{URL}/v1/phone-numbers/1065"
+THERE = {"waba_id": "1", "rate": 80, "headroom": 0, "portfolio_id": "9", "token": "own"}
+
+
+def test_a_new_number_gets_only_what_was_said(headrace, httpx_mock: HTTPXMock) -> None:
+    httpx_mock.add_response(method="GET", url=NUMBER, status_code=404, json={"detail": "no"})
+    httpx_mock.add_response(method="PUT", url=NUMBER, json={})
+    options = ("--waba-id", "10", "--headroom", "0", "--token", "own", "--portfolio-id", "9")
+    assert headrace("number", "set", "1065", *options) == 0
+    sent = json.loads(httpx_mock.get_requests()[1].content)
+    assert sent == {"waba_id": "10", "headroom": 0, "token": "own", "portfolio_id": "9"}
+
+
+def test_a_new_number_needs_its_account(headrace, httpx_mock: HTTPXMock, capsys) -> None:
+    httpx_mock.add_response(method="GET", url=NUMBER, status_code=404, json={"detail": "no"})
+    assert headrace("number", "set", "1065", "--rate", "10") == 1
+    assert "--waba-id" in capsys.readouterr().err
+
+
+def test_a_number_keeps_what_was_not_said(headrace, httpx_mock: HTTPXMock) -> None:
+    shown = THERE | {"state": "paused", "created_at": "2026-01-01T00:00:00Z"}
+    httpx_mock.add_response(method="GET", url=NUMBER, json=shown)
+    httpx_mock.add_response(method="PUT", url=NUMBER, json={})
+    assert headrace("number", "set", "1065", "--rate", "100", "--portfolio-id", "") == 0
+    sent = json.loads(httpx_mock.get_requests()[1].content)
+    assert sent == THERE | {"rate": 100, "portfolio_id": None}
 
 
 def test_create_prints_the_id(headrace, httpx_mock: HTTPXMock, capsys, tmp_path: Path) -> None:

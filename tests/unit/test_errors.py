@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.status import OPEN, Status
+from shared.domain.status import Status
 from shared.whatsapp.errors import ERRORS, Effect, OutcomeKind, rule_for
 
 ANY_STATUS = st.integers(100, 599)
@@ -95,4 +95,3 @@ def test_the_life_of_a_message_in_order() -> None:
 
     assert " ".join(Status) == words
     assert [status.rank for status in Status] == list(range(9))
-    assert OPEN == (Status.PENDING, Status.CLAIMED)

@@ -35,7 +35,7 @@ class Template(BaseModel):
 
 
 class NewCampaign(BaseModel):
-    """A draft. `audience` open: starting it does not close it."""
+    """A draft. `audience` is what its start makes of it: until then it takes recipients."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -199,4 +199,7 @@ def _shown(campaign: Campaign) -> dict[str, Any]:
     shown: dict[str, Any] = jsonable_encoder(asdict(campaign))
     shown["id"] = shown.pop("public_id")
     shown["unknown_window"] = shown.pop("unknown_window_s")
+    if campaign.state == CampaignState.DRAFT:
+        # A draft takes recipients either way: shown is what was asked for.
+        shown["audience"] = Audience.OPEN if campaign.keep_open else Audience.CLOSED
     return shown

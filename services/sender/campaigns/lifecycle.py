@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from services.sender.campaigns.template import compile_template
 from shared.db.campaigns import add_event
 from shared.db.notices import WAKE
+from shared.domain.campaigns import ENDED, Audience, CampaignState
 from shared.domain.ids import uuid7
 
 _COLUMNS = """
@@ -150,7 +151,7 @@ async def start(
 ) -> Campaign:
     """Start a draft that has recipients and what its template needs of them."""
     before = await find(connection, public_id)
-    if before.state == "draft":
+    if before.state == CampaignState.DRAFT:
         await _check_start(connection, before, keep_open=keep_open or before.keep_open)
     values = {"public_id": public_id, "keep_open": keep_open}
     return await _transition(connection, _START, values, "started", actor)
@@ -181,7 +182,7 @@ async def hold_open(connection: AsyncConnection, campaign_id: int) -> None:
     Raises `CampaignRefused` when it takes no more recipients.
     """
     row = (await connection.execute(_HOLD, {"campaign": campaign_id})).one()
-    if row.audience != "open" or row.state in ("completed", "cancelled"):
+    if row.audience != Audience.OPEN or row.state in ENDED:
         raise CampaignRefused(
             f"the campaign is {row.state} and its audience is {row.audience}:"
             " it takes no more recipients"

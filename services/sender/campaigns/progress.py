@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.sender.campaigns.lifecycle import Campaign
 from shared.db.counters import errors_met, totals
+from shared.domain.campaigns import ENDED, Audience, CampaignState
 from shared.whatsapp.errors import rule_for
 
 _FACTS = text("""
@@ -65,7 +66,7 @@ async def counts(connection: AsyncConnection, campaign: Campaign) -> dict[str, i
 
 async def holding(connection: AsyncConnection, campaign: Campaign) -> list[Holding]:
     """Everything that keeps the campaign from sending now; empty when it is over."""
-    if campaign.state in ("completed", "cancelled"):
+    if campaign.state in ENDED:
         return []
     values = {"campaign": campaign.id, "number": campaign.phone_number_id}
     facts = (await connection.execute(_FACTS, values)).one()
@@ -86,9 +87,9 @@ def _number(facts: Row[Any], campaign: Campaign) -> Holding | None:
 
 def _state(campaign: Campaign) -> Holding | None:
     place = f"POST /v1/campaigns/{campaign.public_id}"
-    if campaign.state == "paused":
+    if campaign.state == CampaignState.PAUSED:
         return Holding("campaign_paused", campaign.pause_reason, f"{place}/resume")
-    if campaign.state == "draft":
+    if campaign.state == CampaignState.DRAFT:
         return Holding("not_started", None, f"{place}/start")
     return None
 
@@ -98,7 +99,7 @@ def _due(facts: Row[Any], campaign: Campaign) -> Holding | None:
         later = facts.next_due > facts.now
         return Holding("nothing_due", None, None, facts.next_due) if later else None
     place = f"POST /v1/campaigns/{campaign.public_id}"
-    still_open = campaign.audience == "open"
+    still_open = campaign.audience == Audience.OPEN
     cure = f"{place}/recipients, or {place}/close" if still_open else None
     return Holding("nothing_pending", "every recipient has been taken", cure)
 
