@@ -10,8 +10,10 @@ from rich.console import Console
 
 from services.cli.app import close, headrace
 from services.cli.comparison import Acceptance, Comparison
+from services.cli.demo import weather_troubles
 from services.cli.progress import funnel
 from services.cli.report import Report, achieved_rate
+from services.cli.weather import NAMED
 from shared.domain.tokens import Token
 
 CLEAN = Report(
@@ -75,6 +77,16 @@ def test_json_is_one_object_with_the_promised_keys(capsys: pytest.CaptureFixture
     assert told["rate_achieved"] == 390.0
     assert told["max_in_one_second"] == 400
     assert told["seconds"] == 12.3
+
+
+def test_weather_that_was_not_met_is_trouble() -> None:
+    met = dict.fromkeys(NAMED, 100)
+    assert weather_troubles(met, 10_000) == []
+    assert weather_troubles(met | {"stall": 99}, 10_000) == [
+        "stall was met 99 times, expected at least 100"
+    ]
+    assert [line.split()[0] for line in weather_troubles({}, 5_000)] == list(NAMED)
+    assert weather_troubles({}, 4_999) == []
 
 
 def accepted(at: float, attempt: int = 1) -> Acceptance:
