@@ -40,18 +40,25 @@ ORDER BY g.id
 
 # Once a second at most: two appliers of one number would wait for each other at this row.
 _HEARTBEAT = text("""
-INSERT INTO webhook_heartbeats AS h (phone_number_id, received_at, steady_since)
-SELECT number, received_at, received_at
+INSERT INTO webhook_heartbeats AS h (phone_number_id, received_at)
+SELECT number, received_at
 FROM unnest(CAST(:numbers AS text[]), CAST(:received_at AS timestamptz[]))
     AS e (number, received_at)
 WHERE NOT EXISTS (SELECT FROM webhook_heartbeats o WHERE o.phone_number_id = e.number
                   AND o.received_at > e.received_at - interval '1 second')
 ORDER BY number
 ON CONFLICT (phone_number_id) DO UPDATE
-SET received_at = greatest(h.received_at, excluded.received_at),
-    -- After a gap Meta has old webhooks to send again: what they say may take a while to come.
-    steady_since = CASE WHEN excluded.received_at > h.received_at + interval '10 minutes'
-                        THEN excluded.received_at ELSE h.steady_since END
+SET received_at = greatest(h.received_at, excluded.received_at)
+""")
+
+# Ingest's own: a gap means that it, or the database, was away, and that Meta has old webhooks to
+# send again. While it cannot apply, nothing older than its inbox is settled anyway.
+_BEAT = text("""
+INSERT INTO webhook_heartbeats AS h (phone_number_id, received_at, steady_since)
+VALUES ('', now(), now())
+ON CONFLICT (phone_number_id) DO UPDATE SET received_at = now(),
+    steady_since = CASE WHEN h.received_at < now() - interval '1 minute'
+                        THEN now() ELSE h.steady_since END
 """)
 
 _DEPTH = text("""
@@ -105,8 +112,9 @@ async def apply_once(engine: AsyncEngine, installation: str) -> bool:
 
 
 async def measure_once(engine: AsyncEngine) -> bool:
-    """Export how much waits, and for how long."""
-    async with engine.connect() as connection:
+    """Export how much waits, and for how long; leave a sign of life."""
+    async with engine.begin() as connection:
+        await connection.execute(_BEAT)
         row = (await connection.execute(_DEPTH)).one()
     INBOX_DEPTH.set(row.groups)
     LAG_SECONDS.set(float(row.age))

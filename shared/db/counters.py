@@ -60,7 +60,7 @@ SELECT status::text, sum(entered - departed)::bigint AS total FROM {_BOTH} GROUP
 
 _ERRORS = text(f"""
 SELECT error_code, sum(entered)::bigint AS met FROM {_BOTH}
-WHERE error_code <> 0 AND status IN ('pending', 'unknown', 'failed', 'skipped')
+WHERE error_code <> 0 AND status IN ('pending', 'unknown', 'failed')
 GROUP BY error_code ORDER BY met DESC, error_code
 """)  # noqa: S608  # built from constants
 

@@ -32,13 +32,13 @@ PAUSED: dict[str, Any] = {"state": "paused", "pause_reason": "operator"}
 async def heard(
     engine: AsyncEngine, ago: float = 0, number: str = NUMBER, *, steady: float = 86_400
 ) -> None:
-    """A webhook of the number came so many seconds ago, was applied, and others before it."""
+    """A webhook of the number came so many seconds ago; ingest has been there for longer."""
     await run(
         engine,
         """
         INSERT INTO webhook_heartbeats (phone_number_id, received_at, steady_since)
-        VALUES (:number, now() - make_interval(secs => :ago),
-                now() - make_interval(secs => :steady))
+        VALUES (:number, now() - make_interval(secs => :ago), now()),
+               ('', now(), now() - make_interval(secs => :steady))
         """,
         number=number,
         ago=float(ago),
@@ -134,13 +134,13 @@ async def test_when_webhooks_stopped_before_the_windows_end_it_stays(engine: Asy
     await stays(engine, await plant(engine))
 
 
-async def test_soon_after_a_gap_in_the_webhooks_it_stays(engine: AsyncEngine) -> None:
+async def test_soon_after_an_outage_of_ingest_it_stays(engine: AsyncEngine) -> None:
     """Meta sends again what it could not deliver: the evidence may be among that."""
     await heard(engine, steady=WINDOW_S - 10)
     await stays(engine, await plant(engine))
 
 
-async def test_a_window_after_a_gap_it_is_pending_again(engine: AsyncEngine) -> None:
+async def test_a_window_after_an_outage_it_is_pending_again(engine: AsyncEngine) -> None:
     await heard(engine, steady=WINDOW_S + 10)
     await plant(engine)
 

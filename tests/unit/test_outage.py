@@ -7,7 +7,13 @@ from services.sender.pipeline.outcome import Accepted, Failed, Outcome, Retry, T
 
 NOT_SENT = Throttled("refused", sent_nothing=True)
 LOST = Unknown("read_timeout")
-SIGNS = [LOST, Retry(2, "meta"), Retry(131016, "meta"), Retry(133004, "meta")]
+SIGNS = [
+    LOST,
+    Failed(None, "http_403"),
+    Retry(2, "meta"),
+    Retry(131016, "meta"),
+    Retry(133004, "meta"),
+]
 CALM: list[Outcome] = [
     Accepted("w"),
     Failed(131026, "meta"),

@@ -19,15 +19,15 @@ WITH late AS MATERIALIZED (
     ) AS held
     WHERE campaigns.state IN ('running', 'paused', 'cancelled')
 ), old AS MATERIALIZED (
-    SELECT id FROM messages
+    SELECT id, error_code FROM messages
     WHERE id IN (SELECT id FROM late) AND status = 'claimed'
       AND claimed_at < now() - make_interval(secs => :lease_s)
     ORDER BY id FOR UPDATE SKIP LOCKED
 ), changed AS (
-    UPDATE messages SET status = 'unknown', reason = 'lease_expired'
+    UPDATE messages SET status = 'unknown', error_code = NULL, reason = 'lease_expired'
     FROM old WHERE messages.id = old.id
     RETURNING messages.id, messages.campaign_id, messages.attempt,
-        'claimed'::message_status AS old_status, messages.error_code AS old_code,
+        'claimed'::message_status AS old_status, old.error_code AS old_code,
         messages.status AS new_status, messages.error_code AS new_code
 ), history AS (
     INSERT INTO attempts (message_id, attempt, outcome, details)

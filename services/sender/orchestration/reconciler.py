@@ -9,13 +9,15 @@ from shared.db.counters import DELTAS
 _MOST = 1000
 _ACTOR = "reconciler"
 
-# Silence proves something only while evidence could have come: webhooks of the number have arrived
-# without a long gap for a whole window after the claim, the last of them has been applied, and
-# nothing older waits in the inbox.
+# Silence proves something only while evidence could have come: a webhook of the number was
+# received after the window's end and applied, nothing older waits in the inbox, and ingest has been
+# there for a whole window (after an outage Meta takes its time to send again what it could not
+# deliver).
 _FIND = text("""
 SELECT messages.id, messages.campaign_id
 FROM campaigns
 JOIN webhook_heartbeats AS heard ON heard.phone_number_id = campaigns.phone_number_id
+JOIN webhook_heartbeats AS ingest ON ingest.phone_number_id = ''
 CROSS JOIN LATERAL (
     SELECT least(now(), heard.received_at, (
         SELECT min(received_at) FROM webhook_pending WHERE purpose = 'apply'
@@ -28,7 +30,7 @@ CROSS JOIN LATERAL (
     ORDER BY claimed_at LIMIT :most
 ) AS messages
 WHERE campaigns.unknown_policy = 'resend' AND campaigns.state IN ('running', 'paused', 'completed')
-  AND heard.steady_since < bound.silent_since
+  AND ingest.steady_since < bound.silent_since
 """)
 
 # The attempt is left behind in the history, where late evidence finds it and cancels the resend.
@@ -36,13 +38,17 @@ WHERE campaigns.unknown_policy = 'resend' AND campaigns.state IN ('running', 'pa
 _RESEND = text(f"""
 WITH old AS MATERIALIZED (
     SELECT id, attempt, wamid, error_code FROM messages
-    WHERE id = ANY(CAST(:ids AS bigint[])) AND status = 'unknown' ORDER BY id FOR UPDATE
+    WHERE id = ANY(CAST(:ids AS bigint[])) AND status = 'unknown' AND EXISTS (
+        SELECT FROM campaigns
+        WHERE campaigns.id = messages.campaign_id AND campaigns.state <> 'cancelled'
+    )
+    ORDER BY id FOR UPDATE
 ), changed AS (
     UPDATE messages SET status = 'pending', attempt = messages.attempt + 1, due_at = now(),
-        claimed_at = NULL, wamid = NULL, reason = 'resend'
+        claimed_at = NULL, wamid = NULL, error_code = NULL, reason = 'resend'
     FROM old WHERE messages.id = old.id
     RETURNING messages.id, messages.campaign_id,
-        'unknown'::message_status AS old_status, messages.error_code AS old_code,
+        'unknown'::message_status AS old_status, old.error_code AS old_code,
         messages.status AS new_status, messages.error_code AS new_code
 ), history AS (
     INSERT INTO attempts AS a (message_id, attempt, outcome, wamid, error_code)

@@ -53,7 +53,8 @@ def _is_our_own(outcome: Outcome) -> bool:
 
 def _is_sign(outcome: Outcome) -> bool:
     match outcome:
-        case Unknown():
+        # An error without a code is a proxy's.
+        case Unknown() | Failed(code=None):
             return True
         case Retry(code=code):
             return code in _OUT_CODES

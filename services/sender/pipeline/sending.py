@@ -23,6 +23,8 @@ from shared.whatsapp.errors import Effect
 log = structlog.get_logger()
 
 _HOLD_S = 1.0
+# What was cut off has only to hand over its result.
+_CUT_S = 2.0
 
 
 class Sending:
@@ -78,7 +80,7 @@ class Sending:
         for task in late:
             task.cancel()
         if late:
-            await asyncio.wait(late)
+            await asyncio.wait(late, timeout=_CUT_S)
         return len(late)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -118,10 +120,15 @@ class Sending:
             if slow and await self._bucket.throttle(redis_slot):
                 self._hold(_HOLD_S)
             if pause:
-                self._hold(pause)
-                await self._bucket.pause(pause)
+                await self._pause(outcome, pause)
         except RedisError as error:
             metrics.FAULTS.labels("bucket", type(error).__name__).inc()
+
+    async def _pause(self, outcome: Outcome, seconds: float) -> None:
+        self._hold(seconds)
+        # What reached nobody may be this process' own way to Meta: the others find out themselves.
+        if not (isinstance(outcome, Throttled) and outcome.sent_nothing):
+            await self._bucket.pause(seconds)
 
     def _hold(self, seconds: float) -> None:
         self._held_until = max(self._held_until, time.monotonic() + seconds)

@@ -82,8 +82,8 @@ numbers = Table(
     CheckConstraint("state IN ('active', 'paused')", name="state"),
 )
 
-# When a webhook of the number was last received and applied, and since when they have come without
-# a long gap: silence settles no unknowns.
+# When a webhook of the number was last received and applied: silence settles no unknowns. The row
+# of the empty number is ingest's own: since when it has been there without a gap.
 webhook_heartbeats = Table(
     "webhook_heartbeats",
     metadata,
