@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 
 from services.cli.processes import UVICORN
+from services.ingest.settings import IngestSettings
+from services.sender.settings import SenderSettings
+from shared.settings import Settings, variable
 
 ROOT = Path(__file__).parents[2]
 
@@ -140,6 +143,17 @@ def test_what_is_written_into_env_reaches_the_services(folder: Path) -> None:
 
     assert passed_on(services["sender"]).items() >= (chosen | common).items()
     assert passed_on(services["ingest"]).items() >= common.items()
+
+
+@pytest.mark.parametrize(
+    ("part", "settings"), [("sender", SenderSettings), ("ingest", IngestSettings)]
+)
+def test_no_setting_is_forgotten(
+    services: dict[str, Any], part: str, settings: type[Settings]
+) -> None:
+    names = {variable(name, field) for name, field in settings.model_fields.items()}
+
+    assert names <= set(services[part]["environment"])
 
 
 def test_the_token_of_a_number_reaches_the_sender_alone(folder: Path) -> None:
