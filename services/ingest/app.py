@@ -9,7 +9,6 @@ from functools import partial
 import structlog
 from fastapi import FastAPI
 from sqlalchemy import text
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.ingest.loops import loops
@@ -17,6 +16,7 @@ from services.ingest.persist import GroupCommit
 from services.ingest.receive import WebhookDoor, handshake_router
 from services.ingest.settings import IngestSettings
 from shared.db.engine import create_engine
+from shared.db.faults import DatabaseFault
 from shared.settings import SettingsError
 from shared.telemetry.logs import configure
 from shared.web import install_web
@@ -85,6 +85,6 @@ async def _missing(engine: AsyncEngine, inbox: GroupCommit) -> str | None:
     try:
         async with asyncio.timeout(_READY_SECONDS), engine.connect() as connection:
             await connection.execute(text("SELECT FROM webhook_pending LIMIT 1"))
-    except (SQLAlchemyError, OSError, TimeoutError):
+    except DatabaseFault:
         return "the database does not answer"
     return None
