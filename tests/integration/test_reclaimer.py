@@ -12,14 +12,16 @@ from planting import (
     plant_campaign,
     plant_messages,
     rows,
+    run,
     statuses,
 )
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.sender.orchestration.reclaimer import reclaim
-from services.sender.pipeline.outcome import Accepted, Throttled
+from services.sender.pipeline.outcome import Accepted, Retry, Throttled
 from services.sender.pipeline.record import Result, record
+from shared.db.counters import errors_met
 
 LEASE_S = 90
 
@@ -124,4 +126,23 @@ async def test_what_a_slow_process_did_not_send_goes_back(engine: AsyncEngine) -
 
     row = await one_row(engine, campaign)
     assert (row.status, row.attempt) == ("pending", 2)
+    await check_counters(engine, campaign)
+
+
+async def test_an_error_that_was_met_before_is_not_met_again(engine: AsyncEngine) -> None:
+    """The counts by code say how often Meta sent it, whatever becomes of the row later."""
+    campaign = await plant_campaign(engine)
+    await plant_messages(engine, campaign, 2)
+    refused = [
+        Result(one, Retry(131016, "meta")) for one in (await claim_all(engine, campaign)).messages
+    ]
+    async with engine.begin() as connection:
+        await record(connection, refused)
+    await run(engine, "UPDATE messages SET due_at = now()")
+    await claim_all(engine, campaign)
+
+    assert await reclaim(engine, 0) == 2
+
+    async with engine.connect() as connection:
+        assert await errors_met(connection, campaign) == {131016: 2}
     await check_counters(engine, campaign)

@@ -29,6 +29,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from waiting import until
 
 from services.sender.orchestration.completer import complete
+from services.sender.pipeline.bucket import Bucket
 from shared.db.installation import Installation
 from shared.domain.tokens import Token
 from shared.redis import create_redis
@@ -199,6 +200,24 @@ async def test_when_nobody_can_be_reached_nothing_is_spent_and_nothing_is_lost(
     assert len(meta.requests) == 21
     assert {row.spent for row in await rows(engine, campaign)} == {1}
     assert not any((await history(engine, ids)).values())
+
+
+async def test_a_process_without_a_way_to_meta_holds_only_itself(
+    engine: AsyncEngine, redis: Redis
+) -> None:
+    """Its network may be what is broken: the number goes on in the other processes."""
+    campaign = await plant_campaign(engine)
+    await plant_messages(engine, campaign, 20)
+
+    def cut_off(_: dict[str, Any]) -> httpx.Response:
+        raise httpx.ConnectError("refused")
+
+    cut = Meta(cut_off)
+    async with sending(engine, redis, cut):
+        await until(lambda: cut.requests, BOUND_S)
+        assert (await Bucket(redis, NUMBER).book(1, 80, 0)).wait < 1
+        async with sending(engine, redis, Meta()):
+            await become(engine, campaign, accepted=20)
 
 
 def was_returned_twice(row: Row) -> bool:
