@@ -149,7 +149,7 @@ WITH event AS MATERIALIZED (
         details = coalesce(excluded.details, a.details)
 )
 SELECT step, count(*) AS messages FROM judged GROUP BY step
-""")  # noqa: S608  # built from constants
+""")  # built from constants
 
 
 async def apply(connection: AsyncConnection, evidence: Sequence[Evidence]) -> Counter[str]:

@@ -29,7 +29,7 @@ OUTCOMES: tuple[Outcome, ...] = (
 
 async def many(engine: AsyncEngine, table: str) -> int:
     async with engine.connect() as connection:
-        return int(await connection.scalar(text(f"SELECT count(*) FROM {table}")) or 0)  # noqa: S608 - names below
+        return int(await connection.scalar(text(f"SELECT count(*) FROM {table}")) or 0)
 
 
 async def tell(engine: AsyncEngine, messages: list[ClaimedMessage]) -> None:

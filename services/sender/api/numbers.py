@@ -36,26 +36,26 @@ ON CONFLICT (phone_number_id) DO UPDATE SET waba_id = excluded.waba_id,
     portfolio_id = excluded.portfolio_id, rate = excluded.rate, headroom = excluded.headroom,
     token_name = excluded.token_name
 RETURNING {_COLUMNS}
-""")  # noqa: S608  # built from constants
+""")  # built from constants
 
-_LIST = text(f"SELECT {_COLUMNS} FROM numbers ORDER BY phone_number_id")  # noqa: S608  # constants
+_LIST = text(f"SELECT {_COLUMNS} FROM numbers ORDER BY phone_number_id")  # constants
 _GET = text(f"""
 SELECT {_COLUMNS} FROM numbers WHERE phone_number_id = :phone_number_id
-""")  # noqa: S608  # built from constants
+""")  # built from constants
 
 # An operator's pause outlasts one with an end.
 _PAUSE = text(f"""
 UPDATE numbers SET state = 'paused', paused_reason = 'operator', paused_until = NULL
 WHERE phone_number_id = :phone_number_id AND (state = 'active' OR paused_until IS NOT NULL)
 RETURNING {_COLUMNS}
-""")  # noqa: S608  # built from constants
+""")  # built from constants
 
 _RESUME = text(f"""
 UPDATE numbers SET state = 'active', paused_reason = NULL, paused_until = NULL
 WHERE phone_number_id = :phone_number_id AND state = 'paused'
   AND (paused_until IS NULL OR paused_until > now())
 RETURNING {_COLUMNS}
-""")  # noqa: S608  # built from constants
+""")  # built from constants
 
 
 class Number(BaseModel):

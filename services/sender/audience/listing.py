@@ -39,7 +39,7 @@ _WITH_CODE = text(_LIST.format(columns=_COLUMNS, met=" AND error_code = :error_c
 _ONE = text(f"""
 SELECT {_COLUMNS} FROM messages m JOIN recipients r ON r.id = m.id
 WHERE m.id = :id AND m.campaign_id = :campaign
-""")  # noqa: S608  # built from constants
+""")  # built from constants
 
 _ATTEMPTS = text("""
 SELECT attempt, recorded_at, evidence_at, evidence::text AS evidence, error_code, outcome, wamid,

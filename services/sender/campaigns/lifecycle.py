@@ -29,23 +29,23 @@ SELECT :public_id, :name, phone_number_id, :keep_open, :template, :endpoint,
     :unknown_policy, :unknown_window_s, :max_attempts, :weight, :default_country, :labels
 FROM numbers WHERE phone_number_id = :phone_number_id
 RETURNING {_COLUMNS}
-""")  # noqa: S608  # built from constants
+""")  # built from constants
 _CREATE = _CREATE.bindparams(bindparam("template", type_=JSONB), bindparam("labels", type_=JSONB))
 
 _FIND = text(f"""
 SELECT {_COLUMNS} FROM campaigns WHERE public_id = :public_id
-""")  # noqa: S608  # built from constants
+""")  # built from constants
 _LIST = text(f"""
 SELECT {_COLUMNS} FROM campaigns
 WHERE (CAST(:before AS bigint) IS NULL OR id < :before)
   AND (CAST(:state AS text) IS NULL OR state = :state)
 ORDER BY id DESC LIMIT :limit
-""")  # noqa: S608  # built from constants
+""")  # built from constants
 
 
 def _move(change: str, condition: str) -> TextClause:
     return text(
-        f"UPDATE campaigns SET {change}"  # noqa: S608  # built from constants
+        f"UPDATE campaigns SET {change}"  # built from constants
         f" WHERE public_id = :public_id AND {condition} RETURNING {_COLUMNS}"
     )
 

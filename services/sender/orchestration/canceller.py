@@ -26,7 +26,7 @@ WITH found AS MATERIALIZED (
         messages.error_code AS new_code
 ), {DELTAS}
 SELECT count(*) FROM changed
-""")  # noqa: S608  # built from constants
+""")  # built from constants
 
 
 async def empty_cancelled(engine: AsyncEngine) -> int:

@@ -21,7 +21,7 @@ AND (SELECT claimed_at FROM messages
      ORDER BY claimed_at DESC LIMIT 1) IS NULL
 """
 
-_FIND = text(f"SELECT id FROM campaigns WHERE {_DONE}")  # noqa: S608  # built from constants
+_FIND = text(f"SELECT id FROM campaigns WHERE {_DONE}")  # built from constants
 
 # The lock makes whoever requeues rows of this campaign wait, and waits for those who have begun.
 _LOCK = text("SELECT id FROM campaigns WHERE id = :campaign AND state = 'running' FOR UPDATE")
@@ -30,7 +30,7 @@ _LOCK = text("SELECT id FROM campaigns WHERE id = :campaign AND state = 'running
 _COMPLETE = text(f"""
 UPDATE campaigns SET state = 'completed', ended_at = now()
 WHERE id = :campaign AND {_DONE} RETURNING id
-""")  # noqa: S608  # built from constants
+""")  # built from constants
 
 
 async def complete(engine: AsyncEngine) -> int:

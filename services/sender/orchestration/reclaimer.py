@@ -35,7 +35,7 @@ WITH late AS MATERIALIZED (
     ON CONFLICT (message_id, attempt) DO NOTHING
 ), {DELTAS}
 SELECT count(*) FROM changed
-""")  # noqa: S608  # built from constants
+""")  # built from constants
 
 
 async def reclaim(engine: AsyncEngine, lease_s: float) -> int:

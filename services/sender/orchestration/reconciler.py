@@ -56,7 +56,7 @@ WITH old AS MATERIALIZED (
     ON CONFLICT (message_id, attempt) DO UPDATE SET outcome = 'unknown'
 ), {DELTAS}
 SELECT count(*) FROM changed
-""")  # noqa: S608  # built from constants
+""")  # built from constants
 
 
 async def reconcile(engine: AsyncEngine) -> int:

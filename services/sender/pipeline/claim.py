@@ -55,7 +55,7 @@ WITH allowed AS MATERIALIZED (
 SELECT id, campaign_id, attempt, spent, new_status = 'claimed' AS claimed, phone, parameters,
     due_at
 FROM changed
-""")  # noqa: S608  # built from constants
+""")  # built from constants
 
 _TIMEOUT = text("SELECT set_config('statement_timeout', :most, true)")
 

@@ -88,7 +88,7 @@ WITH result AS MATERIALIZED (
         fbtrace_id = coalesce(excluded.fbtrace_id, a.fbtrace_id)
 ), {DELTAS}
 SELECT id FROM changed
-""")  # noqa: S608  # built from constants
+""")  # built from constants
 
 
 @dataclass(frozen=True, slots=True)

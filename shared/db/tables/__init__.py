@@ -1,6 +1,5 @@
 """The schema: every table, with the reasons for its shape beside it."""
 
-from shared.db.tables.common import MESSAGE_STATUS, metadata
 from shared.db.tables.control import (
     api_keys,
     campaign_events,
@@ -14,6 +13,7 @@ from shared.db.tables.control import (
     uploads,
     webhook_heartbeats,
 )
+from shared.db.tables.conventions import MESSAGE_STATUS, metadata
 from shared.db.tables.hot import attempts, campaign_counters, counter_deltas, messages, recipients
 from shared.db.tables.inbox import webhook_events, webhook_groups, webhook_pending
 

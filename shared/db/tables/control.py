@@ -19,7 +19,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
-from shared.db.tables.common import EMPTY, NOW, TIME, made, metadata
+from shared.db.tables.conventions import EMPTY, NOW, TIME, made, metadata
 
 # One row. The id is part of every token; `halted` is the red button that every claim looks at.
 installation = Table(

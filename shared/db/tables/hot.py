@@ -16,7 +16,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
-from shared.db.tables.common import EMPTY, MESSAGE_STATUS, NOW, TIME, metadata
+from shared.db.tables.conventions import EMPTY, MESSAGE_STATUS, NOW, TIME, metadata
 
 # The audience: written once at upload, never changed.
 recipients = Table(

@@ -12,7 +12,7 @@ from sqlalchemy import (
     Text,
 )
 
-from shared.db.tables.common import NOW, TIME, metadata
+from shared.db.tables.conventions import NOW, TIME, metadata
 
 # One row per group commit: compressed bodies with their signatures. By day, never updated,
 # pruned by dropping the day.
