@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from services.sender.pipeline.worker import _LATE_S, _MOST_LAG_S, Lag
+from services.sender.pipeline.lag import LATE_S, MOST_LAG_S, Lag
 
 RATE = 50
 SPACING = 1.01 / RATE
@@ -17,12 +17,12 @@ def leave(stalls: list[tuple[int, float]]) -> list[float]:
     for number in SLOTS:
         slot = 10 + number * SPACING
         now = max(now, slot + lag.at(slot)) + stalled.get(number, 0.0)
-        if lag.grow(slot, now) <= _LATE_S:
+        if lag.grow(slot, now) <= LATE_S:
             times.append(now)
     return times
 
 
-@example([(0, _LATE_S - 1e-5)])
+@example([(0, LATE_S - 1e-5)])
 @given(st.lists(st.tuples(st.sampled_from(SLOTS), st.floats(0, 0.1)), max_size=20))
 def test_no_stall_puts_more_than_the_rate_into_a_second(stalls: list[tuple[int, float]]) -> None:
     times = leave(stalls)
@@ -58,4 +58,4 @@ def test_no_lag_is_greater_than_the_greatest() -> None:
     lag = Lag()
     lag.grow(100.0, 107.0)
 
-    assert lag.at(100.0) == _MOST_LAG_S < _LATE_S
+    assert lag.at(100.0) == MOST_LAG_S < LATE_S

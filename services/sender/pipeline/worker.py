@@ -10,15 +10,9 @@ from services.sender.pipeline.attempt import Route
 from services.sender.pipeline.bucket import Bucket, Slots
 from services.sender.pipeline.claim import ClaimedMessage
 from services.sender.pipeline.desk import Desk
+from services.sender.pipeline.lag import LATE_S, Lag
 from services.sender.pipeline.sending import Sending
 
-# Slots are 1.01/rate apart: that leaves a hundredth of a second per second. Catching up at once
-# after a delay would put more than the rate into one second, so a lag stays, wears off slowly, and
-# a slot that is past by more than the greatest lag and a little is void. The reserve is for the
-# wear and for that little.
-_MOST_LAG_S = 0.020
-_LATE_S = 0.025
-_WEAR = 0.004
 _BLOCK_S = 0.050
 _IDLE_S = 0.5
 
@@ -99,7 +93,7 @@ class Worker:
             self._sending.give_back(message, "held")
         elif not isinstance(route, Route):
             self._sending.give_back(message, route)
-        elif late > _LATE_S:
+        elif late > LATE_S:
             self._desk.keep_for_next(message)
         else:
             self._sending.start(route, message, redis_slot)
@@ -112,25 +106,6 @@ class Worker:
         await self._blocks.join()
         self._give_back_kept("draining")
         return await self._sending.drain(seconds)
-
-
-class Lag:
-    """How late messages leave after their slots, in seconds: it rises at once and falls slowly."""
-
-    def __init__(self) -> None:
-        self._lag = 0.0
-        self._slot = 0.0
-
-    def at(self, slot: float) -> float:
-        """The least lateness of the message of this slot."""
-        return max(0.0, self._lag - _WEAR * (slot - self._slot))
-
-    def grow(self, slot: float, now: float) -> float:
-        """Learn how late the message of this slot is; returns it."""
-        late = now - slot
-        self._lag = min(max(late, self.at(slot)), _MOST_LAG_S)
-        self._slot = slot
-        return late
 
 
 async def _until(moment: float) -> None:
