@@ -1,7 +1,7 @@
 """A campaign's recipients: uploaded, listed, looked at one by one, and what was rejected."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -16,6 +16,8 @@ from services.sender.api.paging import Cursor, Limit, after, page
 from services.sender.api.process import RuntimeDep
 from services.sender.audience import listing, uploads
 from services.sender.audience.columns import PHONE_COLUMNS
+from services.sender.audience.elements import ARRAY_LIMIT, FileTooLarge
+from services.sender.audience.files import File, Format
 from services.sender.audience.listing import Filter
 from services.sender.audience.records import FileRefused
 from services.sender.audience.rejects import rejects_csv
@@ -28,14 +30,18 @@ from shared.web import Problem, lift_body_limit
 
 router = APIRouter(prefix="/v1/campaigns/{campaign_id}", tags=["recipients"])
 
-_CSV_BODY = {
+_BODY = {
     "requestBody": {
         "required": True,
         "description": "CSV in UTF-8 with a header row, separated by commas, semicolons or tabs."
         f" The number's column is one of {', '.join(PHONE_COLUMNS)}; external_id is yours, unique"
         " in the campaign; metadata (a flat JSON object) and metadata.KEY are kept and shown, never"
-        " sent; every other column is a parameter of the template.",
-        "content": {"text/csv": {"schema": {"type": "string", "format": "binary"}}},
+        " sent; every other column is a parameter of the template. Or one JSON object a line, or an"
+        f" array of them (up to {ARRAY_LIMIT >> 20} MiB), with keys for columns. Each may come with"
+        " Content-Encoding: gzip.",
+        "content": {
+            kind.value: {"schema": {"type": "string", "format": "binary"}} for kind in Format
+        },
     }
 }
 
@@ -50,7 +56,7 @@ def _filter(
 FilterDep = Annotated[Filter, Depends(_filter)]
 
 
-@router.post("/recipients", status_code=201, openapi_extra=_CSV_BODY)
+@router.post("/recipients", status_code=201, openapi_extra=_BODY)
 async def upload(
     campaign_id: UUID,
     request: Request,
@@ -58,19 +64,20 @@ async def upload(
     caller: Operator,
     once: StreamedOnceDep,
 ) -> JSONResponse:
-    """Add recipients from a CSV file: the whole file or nothing.
+    """Add recipients from a file: the whole file or nothing.
 
-    `rows` = `accepted` + `duplicate` + `invalid`; blank rows are none. In `rejects` the header is
-    row 1, as in a spreadsheet.
+    `rows` = `accepted` + `duplicate` + `invalid`; blank rows are none. In `rejects` a row of CSV
+    has its number in a spreadsheet (the header is row 1), one of NDJSON that of its line, one of an
+    array its place.
     """
-    _check_type(request)
+    kind, gzipped = _format(request), _is_gzipped(request)
     lift_body_limit(request)
     async with runtime.engine.connect() as connection:
         campaign = await lifecycle.find(connection, campaign_id)
     try:
         async with _take_slot(request.app.state.upload_slots):
-            body = _read(request, once)
-            return await _take_in(runtime, campaign, body, once, caller.actor)
+            file = File(_read(request, once), kind, gzipped)
+            return await _take_in(runtime, campaign, file, once, caller.actor)
     except FileRefused as refused:
         raise _refusal(refused) from None
     except IdleBodyError:
@@ -124,15 +131,15 @@ async def list_rejects(campaign_id: UUID, runtime: RuntimeDep, _: Reader) -> Str
 
 
 async def _take_in(
-    runtime: Runtime, campaign: Campaign, body: AsyncIterator[bytes], once: Once, actor: str
+    runtime: Runtime, campaign: Campaign, file: File, once: Once, actor: str
 ) -> JSONResponse:
     async with runtime.engine.connect() as connection:
         if not await once.begin(connection):
-            async for _ in uploads.pieces(body):
+            async for _ in uploads.pieces(file.body):
                 pass  # to compare it with the first one's
             return once.again()
         async with uploads.whole(runtime.engine, connection, campaign) as upload:
-            report = await uploads.take_in(connection, upload, campaign, body, actor)
+            report = await uploads.take_in(connection, upload, campaign, file, actor)
             return await once.keep(connection, Answer(201, _shown(report)))
 
 
@@ -142,13 +149,22 @@ async def _read(request: Request, once: Once) -> AsyncGenerator[bytes]:
         yield data
 
 
-def _check_type(request: Request) -> None:
+def _format(request: Request) -> Format:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "text/csv":
-        raise Problem(415, f"recipients are taken as text/csv, not as {kind or 'nothing'}")
-    encoding = request.headers.get("content-encoding", "identity").lower()
-    if encoding != "identity":
-        raise Problem(415, "recipients are taken uncompressed: no Content-Encoding")
+    try:
+        return Format(kind)
+    except ValueError:
+        taken = ", ".join(Format)
+        detail = f"recipients are taken as one of {taken}, not as {kind or 'nothing'}"
+        raise Problem(415, detail) from None
+
+
+def _is_gzipped(request: Request) -> bool:
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("identity", "gzip"):
+        detail = f"recipients are taken uncompressed or with Content-Encoding gzip, not {encoding}"
+        raise Problem(415, detail, headers={"Accept-Encoding": "gzip"})
+    return encoding == "gzip"
 
 
 def _take_slot(slots: asyncio.Semaphore) -> asyncio.Semaphore:
@@ -163,7 +179,8 @@ def _refusal(refused: FileRefused) -> Problem:
     place: dict[str, Any] = {} if refused.line is None else {"line": refused.line}
     if refused.columns:
         place["columns"] = list(refused.columns)
-    return Problem(422, refused.detail, errors=[place] if place else [])
+    status = 413 if isinstance(refused, FileTooLarge) else 422
+    return Problem(status, refused.detail, errors=[place] if place else [])
 
 
 def _shown(report: Report) -> dict[str, Any]:

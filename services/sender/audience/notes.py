@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from services.sender.audience.columns import Columns
+from services.sender.audience.records import RowRefused
 
 METADATA_LIMIT = 1024
 
@@ -13,35 +14,38 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, str | int | float | bool | None]).decode
 
 
-class MetadataRefused(ValueError):  # noqa: N818  # what happened, in the words of the reject
-    """A row whose metadata cannot be kept; the text is the reason."""
-
-
 def read_metadata(cells: list[str], columns: Columns) -> str | None:
-    """A row's metadata as JSON, None when it has none. Raises `MetadataRefused`."""
+    """A row's metadata as JSON, None when it has none. Raises `RowRefused`."""
     if columns.metadata is None and not columns.notes:
         return None
     notes = _object(cells, columns.metadata)
-    notes |= {key: cells[place] for key, place in columns.notes if cells[place]}
+    return pack(notes | {key: cells[place] for key, place in columns.notes if cells[place]})
+
+
+def pack(notes: Mapping[str, Any]) -> str | None:
+    """Notes as they are kept, None when there are none. Raises `RowRefused`."""
     if not notes:
         return None
     text = _encode(notes)
     if len(text) > METADATA_LIMIT:
-        raise MetadataRefused(f"metadata is larger than {METADATA_LIMIT} bytes")
+        raise RowRefused(f"metadata is larger than {METADATA_LIMIT} bytes")
     return text.decode()
 
 
 def _object(cells: list[str], place: int | None) -> dict[str, Any]:
     """The cell of the column `metadata`: a flat JSON object, or empty."""
     text = cells[place].strip() if place is not None else ""
-    if not text:
-        return {}
+    return flat(text) if text else {}
+
+
+def flat(text: str | bytes | msgspec.Raw) -> dict[str, Any]:
+    """A flat JSON object. Raises `RowRefused`."""
     try:
         found = _decode(text)
     except msgspec.DecodeError:
-        raise MetadataRefused("metadata is not a flat JSON object") from None
+        raise RowRefused("metadata is not a flat JSON object") from None
     if _holds_nul(found):
-        raise MetadataRefused("metadata holds a NUL character")
+        raise RowRefused("metadata holds a NUL character")
     return found
 
 

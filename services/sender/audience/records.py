@@ -22,6 +22,10 @@ class FileRefused(Exception):  # noqa: N818  # what happened to the file, in the
         self.columns = columns
 
 
+class RowRefused(ValueError):  # noqa: N818  # what happened to a row, in the words of its reject
+    """A row that cannot be taken; the text is the reason."""
+
+
 class _NeedsMoreError(Exception):
     """The file ends here for now, perhaps within a record."""
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from services.sender.audience.columns import Columns, read_header
-from services.sender.audience.notes import MetadataRefused, read_metadata
-from services.sender.audience.records import FileRefused, Record, RecordReader
+from services.sender.audience.notes import read_metadata
+from services.sender.audience.records import FileRefused, Record, RecordReader, RowRefused
 from shared.domain.phones import MISSING, Invalid, normalise
 
 _encode = msgspec.json.Encoder().encode
@@ -51,13 +51,13 @@ class RowParser:
         raw = self._reader.delimiter.join(cells)[:RAW_LIMIT]
         reason = self._unusable(cells, columns)
         if reason:
-            batch.rejects.append((record.number, reason, _storable(raw)))
+            batch.rejects.append((record.number, reason, storable(raw)))
             return
         phone = normalise(cells[columns.phone], self._country)
         if not isinstance(phone, Invalid):
             try:
                 own = _own(cells, columns)
-            except MetadataRefused as refused:
+            except RowRefused as refused:
                 batch.rejects.append((record.number, str(refused), raw))
             else:
                 batch.recipients.append((record.number, phone.person, phone.digits, *own, raw))
@@ -85,9 +85,9 @@ def _own(cells: list[str], columns: Columns) -> tuple[str | None, str, str | Non
 
 
 def _is_unstorable(text: str) -> bool:
-    return "\0" in text or _storable(text) != text
+    return "\0" in text or storable(text) != text
 
 
-def _storable(text: str) -> str:
+def storable(text: str) -> str:
     """The text with what Postgres cannot store replaced."""
     return text.replace("\0", "\ufffd").encode(errors="replace").decode()

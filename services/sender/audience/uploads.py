@@ -10,9 +10,9 @@ from typing import Self
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from services.sender.audience.files import File, parser_for
 from services.sender.audience.load import Counts, Load
 from services.sender.audience.records import FileRefused
-from services.sender.audience.rows import RowParser
 from services.sender.campaigns.lifecycle import Campaign, hold_open
 from shared.db.campaigns import add_event
 from shared.db.notices import WAKE
@@ -116,17 +116,17 @@ async def take_in(
     connection: AsyncConnection,
     upload: Upload,
     campaign: Campaign,
-    body: AsyncIterator[bytes],
+    file: File,
     actor: str,
 ) -> Report:
-    """Read, load and count a body in the transaction of `connection`, within `whole`.
+    """Read, load and count a file in the transaction of `connection`, within `whole`.
 
     Raises `FileRefused`, `IdleBodyError`, and what `hold_open` raises when the campaign has closed
     meanwhile. The campaign's row is held only at the end, so that it can be paused at any time.
     """
     load = await Load.begin(connection, campaign.id, upload.id)
-    parser = RowParser(campaign.default_country)
-    async for piece in pieces(body):
+    parser = parser_for(file.format, campaign.default_country)
+    async for piece in pieces(file.unpacked()):
         await load.stage(await asyncio.to_thread(parser.feed, piece))
     await load.stage(await asyncio.to_thread(parser.feed, b"", final=True))
     await load.insert()
