@@ -16,6 +16,14 @@ def is_running(pid: int) -> bool:
     return True
 
 
+def children(pid: int) -> list[int]:
+    """Of its main thread: the one that starts programs. None when it has ended."""
+    try:
+        return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
 class Processes:
     """Starts services for one test; `stop` and `kill` are on what `start` returns."""
 

@@ -21,6 +21,7 @@ from services.cli.processes import ServiceError
 from services.cli.report import Report, show
 from services.cli.rest import RestError
 from services.cli.stack import Stack
+from services.cli.up import up
 from services.cli.wheels import EmbeddedError
 from shared.db.migrations import upgrade
 from shared.settings import DatabaseSettings, SettingsError
@@ -83,7 +84,7 @@ def migrate() -> None:
     click.echo("The schema is the newest.")
 
 
-for command in (campaign, halt, number, unhalt):
+for command in (campaign, halt, number, unhalt, up):
     headrace.add_command(command)
 
 

@@ -72,6 +72,12 @@ class EmbeddedServers:
             steps.callback(self.stop_valkey)
             steps.callback(self.stop_postgres)
 
+    def check(self) -> None:
+        """Raises when one of them has ended by itself."""
+        for name, child in (("postgres", self._postgres), ("valkey", self._valkey)):
+            if child and child.poll() is not None:
+                raise EmbeddedError(_last_words(name, child, self.base / f"{name}.log"))
+
     def __enter__(self) -> Self:
         return self.start()
 

@@ -58,11 +58,15 @@ class ServiceProcess:
         # One client: each would load the trusted certificates again, which costs more than a look.
         with httpx.Client(base_url=self.url, timeout=2, trust_env=False) as client:
             while not _is_ready(client):
-                if self.poll() is not None:
-                    raise ServiceError(self._complaint(f"ended with status {self.poll()}"))
+                self.check()
                 if time.monotonic() > end:
                     raise ServiceError(self._complaint(f"was not ready after {seconds:g} s"))
                 time.sleep(0.02)
+
+    def check(self) -> None:
+        """Raises when it has ended."""
+        if self.poll() is not None:
+            raise ServiceError(self._complaint(f"ended with status {self.poll()}"))
 
     def stop(self, seconds: float = STOP_SECONDS) -> int:
         """Let it drain; after so many seconds it is killed (the status is then -9)."""
@@ -102,6 +106,15 @@ def start_service(
         )
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         return ServiceProcess(name, url, log, start(program))
+
+
+def free_or_any(port: int) -> int:
+    """The port when nobody has it, else 0."""
+    try:
+        _bind("", port).close()
+    except ServiceError:
+        return 0
+    return port
 
 
 def _bind(name: str, port: int) -> socket.socket:

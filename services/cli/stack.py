@@ -23,12 +23,21 @@ STOP_SECONDS = 32.0
 
 @dataclass(frozen=True, repr=False)
 class Secrets:
-    """Made anew for every stack: nothing of it outlives the stack."""
+    """Made anew, unless somebody has kept those of an earlier stack."""
 
     app_secret: str = field(default_factory=lambda: secrets.token_hex(32))
     verify_token: str = field(default_factory=lambda: secrets.token_hex(16))
     access_token: str = field(default_factory=lambda: secrets.token_hex(32))
     admin_key: str = field(default_factory=lambda: secrets.token_hex(32))
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Where the services listen; 0 is any free port."""
+
+    sender: int = 0
+    ingest: int = 0
+    simulator: int = 0
 
 
 class Stack:
@@ -42,8 +51,11 @@ class Stack:
         logs: Path,
         tuning: Mapping[str, str] | None = None,
         servers: EmbeddedServers | OwnServers | None = None,
+        kept: Secrets | None = None,
+        ports: Ports | None = None,
     ) -> None:
-        self.secrets = Secrets()
+        self.secrets = kept or Secrets()
+        self._ports = ports or Ports()
         self._logs = logs
         self._tuning = dict(tuning or {})
         self._open = contextlib.ExitStack()
@@ -55,9 +67,9 @@ class Stack:
         try:
             self._open.enter_context(self.servers)
             upgrade(self.database_url)
+            self.ingest = self.start_ingest(self._ports.ingest)
             self.simulator = self.start_simulator()
-            self.ingest = self.start_ingest()
-            self.sender = self.start_sender()
+            self.sender = self.start_sender(self._ports.sender)
         except BaseException:
             self._open.close()
             raise
@@ -79,6 +91,11 @@ class Stack:
     def webhook_url(self) -> str:
         return f"{self.ingest.url}/webhooks/whatsapp"
 
+    def check(self) -> None:
+        """Raises when a service has ended by itself."""
+        for process in self.started:
+            process.check()
+
     def start_simulator(self) -> ServiceProcess:
         return self._start(
             "simulator",
@@ -86,7 +103,9 @@ class Stack:
             {
                 "HEADRACE_APP_SECRETS": self.secrets.app_secret,
                 "HEADRACE_SIM_ACCESS_TOKEN": self.secrets.access_token,
+                "HEADRACE_SIM_WEBHOOK_URL": self.webhook_url,
             },
+            self._ports.simulator,
         )
 
     def start_ingest(self, port: int = 0) -> ServiceProcess:
@@ -102,7 +121,7 @@ class Stack:
             port,
         )
 
-    def start_sender(self) -> ServiceProcess:
+    def start_sender(self, port: int = 0) -> ServiceProcess:
         """One more sender, beside those that run."""
         return self._start(
             "sender",
@@ -115,6 +134,7 @@ class Stack:
                 "HEADRACE_ADMIN_KEY": self.secrets.admin_key,
                 **self._tuning,
             },
+            port,
         )
 
     def _start(self, name: str, app: str, env: Mapping[str, str], port: int = 0) -> ServiceProcess:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from running import is_running
+from running import children, is_running
 from waiting import until
 
 HEADRACE = Path(sys.executable).with_name("headrace")
@@ -32,10 +32,6 @@ async def start(*arguments: str) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         HEADRACE, "demo", *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
-
-
-def children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 @pytest.mark.timeout(180)

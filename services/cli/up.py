@@ -1,0 +1,107 @@
+"""`headrace up`: the whole stack on this machine, with its data kept, until Ctrl-C."""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Generator
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+import click
+
+from services.cli.embedded import EmbeddedServers
+from services.cli.home import occupy, state_folder, write_private
+from services.cli.processes import free_or_any
+from services.cli.stack import Ports, Stack
+
+WANTED = Ports(sender=8000, ingest=8001, simulator=8002)
+LOOK_SECONDS = 0.5
+
+
+@click.command()
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Where the data are kept; otherwise in the user's state folder.",
+)
+def up(data: Path | None) -> None:
+    """Run everything here until Ctrl-C: servers, a simulated Meta, ingest and sender.
+
+    The data stay for the next start. Writes .headrace/env, for the commands in this folder.
+    """
+    interrupt_once()
+    env = Path.cwd() / ".headrace" / "env"
+    env.parent.mkdir(mode=0o700, exist_ok=True)
+    with occupy(data or state_folder()) as home:
+        click.echo("Starting Postgres, Valkey, ingest, the simulated Meta and sender")
+        servers = EmbeddedServers(home.path, durable=True)
+        with (
+            Stack(home.logs, servers=servers, kept=home.secrets, ports=_ports()) as stack,
+            env_file(stack, env),
+        ):
+            click.echo(_told(stack, home.path))
+            with contextlib.suppress(KeyboardInterrupt):
+                _stay(servers, stack)
+            click.echo("Stopping: what is on its way to Meta may end first")
+    click.echo(f"Stopped. The data stay in {home.path}")
+
+
+def interrupt_once() -> None:
+    """A polite end is the same as Ctrl-C; further ones must not cut the stop short."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
+
+
+def _interrupt(_: int, __: FrameType | None) -> NoReturn:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def _ports() -> Ports:
+    return Ports(
+        free_or_any(WANTED.sender), free_or_any(WANTED.ingest), free_or_any(WANTED.simulator)
+    )
+
+
+@contextlib.contextmanager
+def env_file(stack: Stack, path: Path) -> Generator[None]:
+    """What a shell needs to know of the stack, for as long as it runs."""
+    text = (
+        f"export HEADRACE_URL={stack.sender.url}\n"
+        f"export HEADRACE_INGEST_URL={stack.ingest.url}\n"
+        f"export HEADRACE_KEY={stack.secrets.admin_key}\n"
+    )
+    write_private(path, text)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            if path.read_text() == text:  # not that of another stack
+                path.unlink()
+
+
+def _told(stack: Stack, data: Path) -> str:
+    return "\n".join(
+        [
+            f"  REST API   {stack.sender.url}/docs",
+            f"  webhooks   {stack.webhook_url}",
+            f"  simulator  {stack.simulator.url}",
+            f"  database   {stack.database_url}",
+            f"  data       {data}",
+            f"  logs       {data / 'logs'}",
+            f"Headrace is up (process {os.getpid()}); Ctrl-C stops it. In another shell, here:",
+            "  . .headrace/env",
+        ]
+    )
+
+
+def _stay(servers: EmbeddedServers, stack: Stack) -> None:
+    """Until Ctrl-C, or until a part ends by itself: then all end, with one line."""
+    while True:
+        servers.check()
+        stack.check()
+        time.sleep(LOOK_SECONDS)
