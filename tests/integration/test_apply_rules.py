@@ -11,7 +11,7 @@ from ingest_rows import AT, counted, evidence, history, new_campaign, new_messag
 from sqlalchemy import text
 
 from services.ingest.apply import apply
-from services.sender.orchestration.canceller import empty_cancelled
+from services.sender.orchestration.canceller import skip_pending
 from shared.domain.status import Status
 
 HOUR = timedelta(hours=1)
@@ -380,7 +380,7 @@ async def test_a_campaign_that_is_cancelled_meanwhile_sends_nothing_again(engine
         )
         async with asyncio.timeout(10), engine.begin() as connection:
             await apply(connection, [evidence("failed", code=131049)(message)])
-    await empty_cancelled(engine)
+    await skip_pending(engine)
     async with engine.connect() as connection:
         row = await row_of(connection, message)
     assert (row["status"], row["reason"]) == ("skipped", "cancelled")

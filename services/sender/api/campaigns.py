@@ -1,13 +1,14 @@
 """Campaigns: created, looked at, and moved through their life."""
 
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Query
 from fastapi.encoders import jsonable_encoder
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validator
 
 from services.sender.api.connection import ConnectionDep
 from services.sender.api.idempotency import Answer, OnceDep
@@ -17,7 +18,7 @@ from services.sender.api.process import RuntimeDep
 from services.sender.campaigns import lifecycle, progress
 from services.sender.campaigns.lifecycle import Campaign
 from services.sender.campaigns.template import TemplateError, compile_template
-from shared.domain.campaigns import Audience, CampaignState, UnknownPolicy
+from shared.domain.campaigns import ENDED, Audience, CampaignState, UnknownPolicy
 from shared.domain.phones import is_country
 from shared.web import Problem
 
@@ -49,6 +50,7 @@ class NewCampaign(BaseModel):
     weight: int = Field(1, ge=1, le=1000)
     default_country: str | None = Field(None, description="Two letters, for national numbers")
     labels: dict[str, str] = Field(default={}, max_length=50)
+    expires_at: AwareDatetime | None = Field(None, description="Nothing leaves after it")
     audience: Audience = Audience.CLOSED
 
     @field_validator("default_country")
@@ -69,11 +71,22 @@ class NewCampaign(BaseModel):
 
 
 class Start(BaseModel):
-    """`keep_open`: more recipients may come after the start."""
+    """`keep_open`: more recipients may come after the start. `at`: when, if not now."""
 
     model_config = ConfigDict(extra="forbid")
 
     keep_open: bool = False
+    at: AwareDatetime | None = None
+
+
+class Change(BaseModel):
+    """What is given replaces what there was; `expires_at: null` takes the expiry away."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    weight: int = Field(1, ge=1, le=1000)
+    labels: dict[str, str] = Field(default={}, max_length=50)
+    expires_at: AwareDatetime | None = None
 
 
 @router.post("", status_code=201)
@@ -90,7 +103,7 @@ async def create(
         raise Problem(422, f"unknown_window must be at least {least} s: a send may take that long")
 
     async def effect() -> Answer:
-        draft = _draft(body)
+        draft = _draft(body) | {"expires_at": _future("expires_at", body.expires_at)}
         return Answer(201, _shown(await lifecycle.create(connection, draft, caller.actor)))
 
     return await once.run(connection, effect)
@@ -129,14 +142,37 @@ async def start(
     once: OnceDep,
     body: Start | None = None,
 ) -> JSONResponse:
-    """Start a draft; this closes its audience unless it is to be kept open."""
+    """Start a draft, now or `at` a time; its start closes its audience unless it is kept open.
+
+    With `at`, also a scheduled campaign, or one whose start was missed, gets another time.
+    """
+    asked = body or Start()
 
     async def effect() -> Answer:
-        keep_open = body is not None and body.keep_open
-        moved = await lifecycle.start(connection, campaign_id, caller.actor, keep_open=keep_open)
+        at = _future("at", asked.at)
+        actor, keep_open = caller.actor, asked.keep_open
+        if at is None:
+            moved = await lifecycle.start(connection, campaign_id, actor, keep_open=keep_open)
+        else:
+            moved = await lifecycle.schedule(
+                connection, campaign_id, at, actor, keep_open=keep_open
+            )
         return Answer(200, _shown(moved))
 
     return await once.run(connection, effect)
+
+
+@router.patch("/{campaign_id}")
+async def change(
+    campaign_id: UUID, body: Change, connection: ConnectionDep, caller: Operator
+) -> dict[str, Any]:
+    """Change a campaign that has not ended, also while it runs."""
+    changes = body.model_dump(exclude_unset=True)
+    if not changes:
+        raise Problem(422, "nothing to change: give weight, labels or expires_at")
+    if "expires_at" in changes:
+        changes["expires_at"] = _future("expires_at", body.expires_at)
+    return _shown(await lifecycle.change(connection, campaign_id, changes, caller.actor))
 
 
 @router.post("/{campaign_id}/pause")
@@ -189,8 +225,22 @@ async def list_errors(campaign_id: UUID, connection: ConnectionDep, _: Reader) -
     return page(await progress.errors(connection, campaign), None)
 
 
+def _future(field: str, at: datetime | None) -> datetime | None:
+    """The time in UTC. Not looked at before an idempotent answer is: a repeat may come later."""
+    if at is None:
+        return None
+    try:
+        at = at.astimezone(UTC)
+    except OverflowError:
+        at = datetime.min.replace(tzinfo=UTC)
+    if at <= datetime.now(UTC):
+        error = {"field": f"body.{field}", "message": "must be a time in the future"}
+        raise Problem(422, f"{field} must be a time in the future", errors=[error])
+    return at
+
+
 def _draft(body: NewCampaign) -> dict[str, Any]:
-    draft = body.model_dump(mode="json", exclude={"audience", "unknown_window"})
+    draft = body.model_dump(mode="json", exclude={"audience", "unknown_window", "expires_at"})
     keep_open = body.audience is Audience.OPEN
     return draft | {"keep_open": keep_open, "unknown_window_s": body.unknown_window}
 
@@ -199,7 +249,7 @@ def _shown(campaign: Campaign) -> dict[str, Any]:
     shown: dict[str, Any] = jsonable_encoder(asdict(campaign))
     shown["id"] = shown.pop("public_id")
     shown["unknown_window"] = shown.pop("unknown_window_s")
-    if campaign.state == CampaignState.DRAFT:
-        # A draft takes recipients either way: shown is what was asked for.
+    if campaign.started_at is None and campaign.state not in ENDED:
+        # Before its start it takes recipients either way: shown is what was asked for.
         shown["audience"] = Audience.OPEN if campaign.keep_open else Audience.CLOSED
     return shown

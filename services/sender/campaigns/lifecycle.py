@@ -3,14 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
+from pydantic_core import to_jsonable_python
 from sqlalchemy import RowMapping, TextClause, bindparam, text
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.sender.campaigns.template import compile_template
+from services.sender.campaigns.readiness import obstacle
 from shared.db.campaigns import add_event
 from shared.db.notices import WAKE
 from shared.domain.campaigns import ENDED, Audience, CampaignState
@@ -18,15 +20,17 @@ from shared.domain.ids import uuid7
 
 _COLUMNS = """
 id, public_id, name, phone_number_id, state, pause_reason, audience, keep_open, template, endpoint,
-unknown_policy, unknown_window_s, max_attempts, weight, default_country, labels, created_at,
-started_at, ended_at
+unknown_policy, unknown_window_s, max_attempts, weight, default_country, labels, expires_at,
+start_at, created_at, started_at, ended_at
 """
 
 _CREATE = text(f"""
 INSERT INTO campaigns (public_id, name, phone_number_id, keep_open, template, endpoint,
-    unknown_policy, unknown_window_s, max_attempts, weight, default_country, labels)
+    unknown_policy, unknown_window_s, max_attempts, weight, default_country, labels,
+    expires_at)
 SELECT :public_id, :name, phone_number_id, :keep_open, :template, :endpoint,
-    :unknown_policy, :unknown_window_s, :max_attempts, :weight, :default_country, :labels
+    :unknown_policy, :unknown_window_s, :max_attempts, :weight, :default_country, :labels,
+    :expires_at
 FROM numbers WHERE phone_number_id = :phone_number_id
 RETURNING {_COLUMNS}
 """)  # built from constants
@@ -50,13 +54,28 @@ def _move(change: str, condition: str) -> TextClause:
     )
 
 
-_START = _move(
+_RUN = (
     "state = 'running', started_at = now(), keep_open = keep_open OR :keep_open,"
-    " audience = CASE WHEN keep_open OR :keep_open THEN audience ELSE 'closed' END",
-    "state = 'draft'",
+    " audience = CASE WHEN keep_open OR :keep_open THEN audience ELSE 'closed' END"
 )
-_PAUSE = _move("state = 'paused', pause_reason = 'operator'", "state = 'running'")
-_RESUME = _move("state = 'running', pause_reason = NULL", "state = 'paused'")
+_START = _move(_RUN, "state = 'draft'")
+_START_DUE = _move(_RUN, "state = 'scheduled' AND start_at <= now()")
+# The audience stays as it is: it closes at the start. A start that was paused or missed may get
+# another time.
+_SCHEDULE = _move(
+    "state = 'scheduled', pause_reason = NULL, start_at = :at, keep_open = keep_open OR :keep_open",
+    "(state IN ('draft', 'scheduled') OR state = 'paused' AND started_at IS NULL)"
+    " AND coalesce(expires_at > :at, true)",
+)
+_PAUSE = _move("state = 'paused', pause_reason = 'operator'", "state IN ('running', 'scheduled')")
+# What has never run waits for its time again, or, when that has passed, for the scheduler's next
+# look, which checks what every start checks.
+_RESUME = _move(
+    "state = CASE WHEN started_at IS NULL THEN 'scheduled' ELSE 'running' END,"
+    " start_at = CASE WHEN started_at IS NULL THEN greatest(start_at, now()) ELSE start_at END,"
+    " pause_reason = NULL",
+    "state = 'paused'",
+)
 _CANCEL = _move(
     "state = 'cancelled', pause_reason = NULL, audience = 'closed', ended_at = now()",
     "state IN ('draft', 'scheduled', 'running', 'paused')",
@@ -66,19 +85,18 @@ _CLOSE = _move(
     "audience = 'open' AND state IN ('draft', 'scheduled', 'running', 'paused')",
 )
 
-# An upload without a heartbeat for two minutes has died with its process.
-_START_FACTS = text("""
-SELECT
-    (SELECT r.parameters FROM recipients r WHERE r.id = (
-        SELECT id FROM messages WHERE campaign_id = :campaign ORDER BY id LIMIT 1
-    )) AS first,
-    EXISTS (
-        SELECT FROM uploads WHERE campaign_id = :campaign AND state = 'running'
-        AND heartbeat_at > now() - interval '2 minutes'
-    ) AS uploading
-""")
+# What is not asked for stays. `expires_at` may be taken away, so its null is no silence.
+_CHANGE = _move(
+    "weight = coalesce(:weight, weight), labels = coalesce(:labels, labels),"
+    " expires_at = CASE WHEN :set_expires_at THEN CAST(:expires_at AS timestamptz)"
+    " ELSE expires_at END",
+    "state IN ('draft', 'scheduled', 'running', 'paused')",
+).bindparams(bindparam("labels", type_=JSONB(none_as_null=True)))
 
-_HOLD = text("SELECT state, audience FROM campaigns WHERE id = :campaign FOR SHARE")
+_HOLD = text("""
+SELECT state, audience, coalesce(expires_at <= now(), false) AS expired
+FROM campaigns WHERE id = :campaign FOR SHARE
+""")
 
 
 class CampaignRefused(Exception):  # noqa: N818  # what happened, in the words of the answer
@@ -95,7 +113,10 @@ class UnknownNumber(LookupError):  # noqa: N818  # what was asked for
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
-    """A campaign's row. `keep_open`: starting it does not close its audience."""
+    """A campaign's row. `keep_open`: starting it does not close its audience.
+
+    `start_at` is when it was to start, where it was scheduled; nothing leaves after `expires_at`.
+    """
 
     id: int
     public_id: UUID
@@ -113,6 +134,8 @@ class Campaign:
     weight: int
     default_country: str | None
     labels: dict[str, str]
+    expires_at: datetime | None
+    start_at: datetime | None
     created_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
@@ -157,6 +180,40 @@ async def start(
     return await _transition(connection, _START, values, "started", actor)
 
 
+async def schedule(
+    connection: AsyncConnection, public_id: UUID, at: datetime, actor: str, *, keep_open: bool
+) -> Campaign:
+    """Let what has not run yet start at a time; until then its audience stays open."""
+    before = await find(connection, public_id)
+    _check_times(at, before.expires_at)
+    values = {"public_id": public_id, "at": at, "keep_open": keep_open}
+    details = {"at": at.isoformat()}
+    return await _transition(connection, _SCHEDULE, values, "scheduled", actor, details)
+
+
+async def start_due(connection: AsyncConnection, public_id: UUID, actor: str) -> Campaign:
+    """Start a scheduled campaign whose time has come, under the conditions of every start."""
+    before = await find(connection, public_id)
+    await _check_start(connection, before, keep_open=before.keep_open)
+    values = {"public_id": public_id, "keep_open": False}
+    return await _transition(connection, _START_DUE, values, "started", actor)
+
+
+async def change(
+    connection: AsyncConnection, public_id: UUID, changes: Mapping[str, Any], actor: str
+) -> Campaign:
+    """Change `weight`, `labels` or `expires_at`, also while it runs; what is not named stays."""
+    if (before := await find(connection, public_id)).state == CampaignState.SCHEDULED:
+        _check_times(before.start_at, changes.get("expires_at"))
+    values = {
+        **{name: changes.get(name) for name in ("weight", "labels", "expires_at")},
+        "set_expires_at": "expires_at" in changes,
+        "public_id": public_id,
+    }
+    details = to_jsonable_python(changes)
+    return await _transition(connection, _CHANGE, values, "changed", actor, details)
+
+
 async def pause(connection: AsyncConnection, public_id: UUID, actor: str) -> Campaign:
     return await _transition(connection, _PAUSE, {"public_id": public_id}, "paused", actor)
 
@@ -187,23 +244,19 @@ async def hold_open(connection: AsyncConnection, campaign_id: int) -> None:
             f"the campaign is {row.state} and its audience is {row.audience}:"
             " it takes no more recipients"
         )
+    if row.expired:
+        raise CampaignRefused("the campaign has expired: it takes no more recipients")
 
 
 async def _check_start(connection: AsyncConnection, campaign: Campaign, *, keep_open: bool) -> None:
-    facts = (await connection.execute(_START_FACTS, {"campaign": campaign.id})).one()
-    if facts.uploading and not keep_open:
-        raise CampaignRefused(
-            "an upload is under way, and starting closes the audience:"
-            " wait for it, or start with keep_open"
-        )
-    if facts.first is None:
-        raise CampaignRefused("the campaign has no recipients: upload some first")
-    columns = compile_template(campaign.template).columns
-    missing = [column for column in columns if column not in facts.first]
-    if missing:
-        raise CampaignRefused(
-            f"the template needs columns that the recipients do not have: {', '.join(missing)}"
-        )
+    found = await obstacle(connection, campaign.id, campaign.template, keep_open=keep_open)
+    if found is not None:
+        raise CampaignRefused(found)
+
+
+def _check_times(start_at: datetime | None, expires_at: datetime | None) -> None:
+    if start_at is not None and expires_at is not None and expires_at <= start_at:
+        raise CampaignRefused("the campaign would expire before its start")
 
 
 async def _transition(
@@ -212,6 +265,7 @@ async def _transition(
     values: Mapping[str, Any],
     kind: str,
     actor: str,
+    details: Mapping[str, Any] = MappingProxyType({}),
 ) -> Campaign:
     """Make a move that its own condition guards, log it and wake the workers."""
     moved = (await connection.execute(move, values)).mappings().first()
@@ -223,8 +277,8 @@ async def _transition(
             f" it cannot be {kind}"
         )
     campaign = _campaign(moved)
-    reason = {"reason": campaign.pause_reason} if campaign.pause_reason else {}
-    await add_event(connection, campaign.id, kind, actor, **reason)
+    reason = {"reason": campaign.pause_reason} if kind == "paused" else {}
+    await add_event(connection, campaign.id, kind, actor, **reason, **details)
     await connection.execute(WAKE)
     return campaign
 

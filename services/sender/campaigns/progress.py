@@ -8,6 +8,7 @@ from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.sender.campaigns.lifecycle import Campaign
+from services.sender.campaigns.readiness import obstacle
 from shared.db.counters import errors_met, totals
 from shared.domain.campaigns import ENDED, Audience, CampaignState
 from shared.whatsapp.errors import rule_for
@@ -70,7 +71,14 @@ async def holding(connection: AsyncConnection, campaign: Campaign) -> list[Holdi
         return []
     values = {"campaign": campaign.id, "number": campaign.phone_number_id}
     facts = (await connection.execute(_FACTS, values)).one()
-    found = (_halted(facts), _number(facts, campaign), _state(campaign), _due(facts, campaign))
+    found = (
+        _halted(facts),
+        _number(facts, campaign),
+        _state(campaign),
+        await _not_ready(connection, campaign),
+        _expired(facts, campaign),
+        _due(facts, campaign),
+    )
     return [one for one in found if one is not None]
 
 
@@ -91,7 +99,24 @@ def _state(campaign: Campaign) -> Holding | None:
         return Holding("campaign_paused", campaign.pause_reason, f"{place}/resume")
     if campaign.state == CampaignState.DRAFT:
         return Holding("not_started", None, f"{place}/start")
+    if campaign.state == CampaignState.SCHEDULED:
+        return Holding("scheduled", None, f"{place}/start with another at", campaign.start_at)
     return None
+
+
+async def _not_ready(connection: AsyncConnection, campaign: Campaign) -> Holding | None:
+    """What would keep a scheduled campaign from starting, said before its time has come."""
+    if campaign.state != CampaignState.SCHEDULED:
+        return None
+    found = await obstacle(connection, campaign.id, campaign.template, keep_open=campaign.keep_open)
+    return Holding("not_ready", found, None) if found else None
+
+
+def _expired(facts: Row[Any], campaign: Campaign) -> Holding | None:
+    if campaign.expires_at is None or campaign.expires_at > facts.now:
+        return None
+    cure = f"PATCH /v1/campaigns/{campaign.public_id} with a later expires_at"
+    return Holding("expired", "nothing leaves any more", cure)
 
 
 def _due(facts: Row[Any], campaign: Campaign) -> Holding | None:

@@ -5,10 +5,11 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from shared.db.campaigns import add_event
 
-# An upload whose process died stops counting two minutes after its last sign of life. ORDER BY and
+# An upload whose process died stops counting two minutes after its last sign of life. An expired
+# campaign takes no more recipients and sends nothing again, whatever its settings say. ORDER BY and
 # LIMIT hold the planner to the partial indexes: it would read the table for a mere EXISTS.
 _DONE = """
-state = 'running' AND audience = 'closed'
+state = 'running' AND (audience = 'closed' OR expires_at <= now())
 AND NOT EXISTS (
     SELECT FROM uploads WHERE uploads.campaign_id = campaigns.id AND uploads.state = 'running'
       AND heartbeat_at > now() - interval '2 minutes')
@@ -17,7 +18,8 @@ AND (SELECT due_at FROM messages
      ORDER BY due_at LIMIT 1) IS NULL
 AND (SELECT claimed_at FROM messages
      WHERE messages.campaign_id = campaigns.id AND claimed_at IS NOT NULL
-       AND (status = 'claimed' OR unknown_policy = 'resend')
+       AND (status = 'claimed'
+            OR unknown_policy = 'resend' AND coalesce(expires_at > now(), true))
      ORDER BY claimed_at DESC LIMIT 1) IS NULL
 """
 

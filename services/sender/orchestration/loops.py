@@ -4,21 +4,23 @@ from collections.abc import Awaitable, Callable
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.sender.orchestration.canceller import empty_cancelled
+from services.sender.orchestration.canceller import skip_pending
 from services.sender.orchestration.completer import complete
 from services.sender.orchestration.folder import fold_once
 from services.sender.orchestration.reclaimer import reclaim
 from services.sender.orchestration.reconciler import reconcile
+from services.sender.orchestration.scheduler import start_scheduled
 from shared.periodic import Step
 
 
 def loops(engine: AsyncEngine, lease_s: float) -> dict[str, tuple[float, Step]]:
     """Name, seconds between two runs, and step of each loop."""
     return {
+        "scheduler": (5, _until_none(lambda: start_scheduled(engine))),
         "reclaimer": (5, _until_none(lambda: reclaim(engine, lease_s))),
         "reconciler": (5, _until_none(lambda: reconcile(engine))),
         "completer": (2, _until_none(lambda: complete(engine))),
-        "canceller": (1, _until_none(lambda: empty_cancelled(engine))),
+        "canceller": (1, _until_none(lambda: skip_pending(engine))),
         "counters": (1, lambda: fold_once(engine)),
     }
 

@@ -31,6 +31,7 @@ CROSS JOIN LATERAL (
 ) AS messages
 WHERE campaigns.unknown_policy = 'resend' AND campaigns.state IN ('running', 'paused', 'completed')
   AND ingest.steady_since < bound.silent_since
+  AND coalesce(campaigns.expires_at > now(), true)
 """)
 
 # The attempt is left behind in the history, where late evidence finds it and cancels the resend.
@@ -41,6 +42,7 @@ WITH old AS MATERIALIZED (
     WHERE id = ANY(CAST(:ids AS bigint[])) AND status = 'unknown' AND EXISTS (
         SELECT FROM campaigns
         WHERE campaigns.id = messages.campaign_id AND campaigns.state <> 'cancelled'
+          AND coalesce(campaigns.expires_at > now(), true)
     )
     ORDER BY id FOR UPDATE
 ), changed AS (

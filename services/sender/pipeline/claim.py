@@ -24,6 +24,7 @@ WITH allowed AS MATERIALIZED (
         CAST(:campaigns AS bigint[]), CAST(:counts AS int[]), CAST(:watermarks AS timestamptz[])
     ) AS asked (campaign_id, most, watermark)
     JOIN campaigns ON campaigns.id = asked.campaign_id AND campaigns.state = 'running'
+        AND coalesce(campaigns.expires_at > statement_timestamp(), true)
     JOIN numbers ON numbers.phone_number_id = campaigns.phone_number_id
         AND (numbers.state = 'active' OR numbers.paused_until <= statement_timestamp())
     WHERE NOT EXISTS (SELECT FROM installation WHERE halted)
@@ -95,7 +96,7 @@ async def claim(engine: AsyncEngine, shares: Sequence[Share]) -> Claim:
     """Claim due rows, at most `most` per share, under a statement timeout of 300 ms.
 
     Rows that another process is claiming are passed over. Nothing comes back for a campaign that
-    does not run, a paused number or a halted installation.
+    does not run or has expired, a paused number or a halted installation.
     """
     values = {
         "campaigns": [share.campaign_id for share in shares],

@@ -38,6 +38,7 @@ WITH result AS MATERIALIZED (
             WHEN 'failed' THEN 'failed'
             WHEN 'retry' THEN CASE
                 WHEN old.spent + 1 >= campaigns.max_attempts OR campaigns.state = 'cancelled'
+                    OR campaigns.expires_at <= now()
                 THEN 'failed'::message_status ELSE 'pending' END
             ELSE 'pending'
         END AS new_status

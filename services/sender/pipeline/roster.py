@@ -24,6 +24,7 @@ JOIN numbers ON numbers.phone_number_id = campaigns.phone_number_id
 LEFT JOIN unnest(CAST(:campaigns AS bigint[]), CAST(:starts AS timestamptz[]))
     AS seen (campaign_id, start) ON seen.campaign_id = campaigns.id
 WHERE campaigns.state = 'running'
+  AND coalesce(campaigns.expires_at > statement_timestamp(), true)
   AND (numbers.state = 'active' OR numbers.paused_until <= statement_timestamp())
   AND NOT EXISTS (SELECT FROM installation WHERE halted)
 ORDER BY numbers.phone_number_id, campaigns.id
