@@ -15,6 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from services.cli.commands import campaign, halt, number, unhalt
 from services.cli.demo import TUNING, Plan, run
+from services.cli.keys import keys
 from services.cli.leash import LeashError
 from services.cli.own_servers import OwnServers
 from services.cli.processes import ServiceError
@@ -84,7 +85,7 @@ def migrate() -> None:
     click.echo("The schema is the newest.")
 
 
-for command in (campaign, halt, number, unhalt, up):
+for command in (campaign, halt, keys, number, unhalt, up):
     headrace.add_command(command)
 
 

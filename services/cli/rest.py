@@ -38,8 +38,8 @@ class Rest:
     async def text(self, path: str) -> str:
         return (await self._call("GET", path)).text
 
-    async def put(self, path: str, body: Mapping[str, Any]) -> None:
-        await self._call("PUT", path, json=body)
+    async def put(self, path: str, body: Mapping[str, Any]) -> Any:
+        return (await self._call("PUT", path, json=body)).json()
 
     async def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         return (await self._call("POST", path, json=body)).json()

@@ -30,6 +30,9 @@ CALLS = [
         for move in ("start", "pause", "resume", "cancel", "close", "recipients")
     ),
     ("PUT", f"/v1/phone-numbers/{NUMBER}", ADMIN),
+    ("POST", "/v1/keys", ADMIN),
+    ("GET", "/v1/keys", ADMIN),
+    ("POST", "/v1/keys/1/revoke", ADMIN),
 ]
 
 

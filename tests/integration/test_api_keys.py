@@ -1,0 +1,90 @@
+"""API keys over the API: shown once, stored hashed, ended at once."""
+
+import asyncio
+
+import pytest
+from sender_api import Api, rows
+
+pytest_plugins = ["sender_server"]
+
+NEW = {"name": "billing", "scopes": ["operate"]}
+
+
+async def create(api: Api, **changes: object) -> dict[str, object]:
+    answer = await api.post("/v1/keys", json=NEW | changes)
+    assert answer.status_code == 201, answer.text
+    assert answer.headers["cache-control"] == "no-store"
+    return answer.json()
+
+
+def bearer(made: dict[str, object]) -> dict[str, str]:
+    return {"authorization": f"Bearer {made['key']}"}
+
+
+async def test_a_new_key_may_what_its_scope_says(api: Api):
+    made = await create(api)
+    allowed = await api.post("/v1/unhalt", headers=bearer(made))
+    refused = await api.get("/v1/keys", headers=bearer(made))
+    assert (allowed.status_code, refused.status_code) == (200, 403)
+
+
+async def test_a_key_is_shown_once_and_stored_hashed(api: Api, engine):
+    made = await create(api)
+    listed = await api.get("/v1/keys")
+    assert made["key"] not in listed.text
+    assert [(key["name"], key["scopes"]) for key in listed.json()["data"]][1:] == [
+        ("billing", ["operate"])
+    ]
+    assert str(made["key"]) not in str(await rows(engine, "TABLE api_keys"))
+
+
+async def test_a_revoked_key_ends_at_once_and_stays_in_the_list(api: Api):
+    made = await create(api)
+    assert (await api.post(f"/v1/keys/{made['id']}/revoke")).json()["revoked_at"]
+    assert (await api.get("/v1/campaigns", headers=bearer(made))).status_code == 401
+    assert (await api.post(f"/v1/keys/{made['id']}/revoke")).status_code == 409
+    assert (await api.get("/v1/keys")).json()["data"][1]["revoked_at"]
+    assert (await api.post("/v1/keys/999999999/revoke")).status_code == 404
+
+
+async def test_nobody_locks_himself_out(api: Api):
+    own = (await api.get("/v1/keys")).json()["data"][0]["id"]
+    assert (await api.post(f"/v1/keys/{own}/revoke")).status_code == 409
+    other = await create(api, scopes=["admin"])
+    answer = await api.post(f"/v1/keys/{own}/revoke", headers=bearer(other))
+    assert answer.status_code == 200
+
+
+async def test_a_name_means_one_valid_key(api: Api):
+    answers = await asyncio.gather(*(api.post("/v1/keys", json=NEW) for _ in range(4)))
+    assert sorted(answer.status_code for answer in answers) == [201, 409, 409, 409]
+    made = next(answer.json() for answer in answers if answer.status_code == 201)
+    await api.post(f"/v1/keys/{made['id']}/revoke")
+    assert (await create(api))["id"] != made["id"]
+
+
+async def test_a_repeat_makes_no_second_key_and_keeps_no_key(api: Api, engine):
+    headers = {"idempotency-key": "once"}
+    first = await api.post("/v1/keys", json=NEW, headers=headers)
+    again = await api.post("/v1/keys", json=NEW, headers=headers)
+    assert again.status_code == 201
+    assert again.json() == first.json() | {"key": None}
+    stored = str(await rows(engine, "SELECT body FROM idempotency_keys"))
+    assert "billing" in stored
+    assert first.json()["key"] not in stored
+
+
+async def test_the_list_comes_in_pages(api: Api):
+    made = [(await create(api, name=f"key {number}"))["id"] for number in range(3)]
+    first = (await api.get("/v1/keys", params={"limit": 2})).json()
+    rest = (await api.get("/v1/keys", params={"cursor": first["next_cursor"]})).json()
+    assert [key["id"] for key in first["data"] + rest["data"]][1:] == made
+    assert rest["next_cursor"] is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"name": ""}, {"name": "a\nb"}, {"scopes": []}, {"scopes": ["root"]}, {"key": "my-own"}],
+)
+async def test_what_is_no_key_is_refused(api: Api, changes):
+    assert (await api.post("/v1/keys", json=NEW | changes)).status_code == 422
