@@ -1,6 +1,9 @@
 """Exact counts per campaign: deltas written with the rows, folded by a loop, read as one sum."""
 
-from sqlalchemy import text
+from datetime import datetime
+
+from sqlalchemy import TIMESTAMP, text
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.domain.status import Status
@@ -64,6 +67,14 @@ WHERE error_code <> 0 AND status IN ('pending', 'unknown', 'failed')
 GROUP BY error_code ORDER BY met DESC, error_code
 """)  # built from constants
 
+_MINUTES = text(f"""
+SELECT minute, jsonb_object_agg(status, entered) AS entered FROM (
+    SELECT minute, status::text, sum(entered)::bigint AS entered FROM {_BOTH}
+    WHERE minute > :after GROUP BY minute, status HAVING sum(entered) > 0
+) AS sums
+GROUP BY minute ORDER BY minute LIMIT :limit
+""").columns(minute=TIMESTAMP(timezone=True), entered=JSONB)  # built from constants
+
 FOLD_SIZE = 5000
 
 
@@ -83,3 +94,12 @@ async def errors_met(connection: AsyncConnection, campaign_id: int) -> dict[int,
     """How often each of Meta's codes was met by this campaign's messages, retries included."""
     rows = await connection.execute(_ERRORS, {"campaign": campaign_id})
     return {row.error_code: row.met for row in rows}
+
+
+async def minutes(
+    connection: AsyncConnection, campaign_id: int, after: datetime, limit: int
+) -> list[tuple[datetime, dict[Status, int]]]:
+    """How many messages entered each status, by minute, the oldest first; no minute is empty."""
+    values = {"campaign": campaign_id, "after": after, "limit": limit}
+    rows = await connection.execute(_MINUTES, values)
+    return [(row.minute, {status: row.entered.get(status, 0) for status in Status}) for row in rows]

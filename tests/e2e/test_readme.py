@@ -62,5 +62,6 @@ def test_sending_with_it(stack: Stack, folder: Path) -> None:
     headers = {"Authorization": f"Bearer {stack.secrets.admin_key}"}
     with httpx.Client(base_url=stack.sender.url, headers=headers, trust_env=False) as client:
         answers = [client.get(path.replace("$campaign", campaign)).text for path in paths]
-    for part, answer in zip(('"counts":', "4915123456789", "not a number"), answers, strict=True):
+    parts = ('"counts":', "4915123456789", "not a number", '"minute":', '"4915123456789"')
+    for part, answer in zip(parts, answers, strict=True):
         assert part in answer

@@ -3,7 +3,7 @@
 import csv
 import io
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -25,7 +25,7 @@ WHERE upload_id = :upload AND row_number > :row ORDER BY row_number LIMIT :most
 
 async def rejects_csv(engine: AsyncEngine, campaign: Campaign) -> AsyncGenerator[str]:
     """All rejected rows of a campaign. No transaction stays open while the client reads."""
-    yield _lines([_HEADER])
+    yield csv_lines([_HEADER])
     async with engine.connect() as connection:
         uploads = (await connection.execute(_UPLOADS, {"campaign": campaign.id})).scalars().all()
     for upload in uploads:
@@ -41,7 +41,7 @@ async def _of_upload(engine: AsyncEngine, upload: int) -> AsyncGenerator[str]:
             found = (await connection.execute(_NEXT, values)).all()
         if not found:
             return
-        yield _lines([(upload, one.row_number, one.reason, harmless(one.raw)) for one in found])
+        yield csv_lines([(upload, one.row_number, one.reason, harmless(one.raw)) for one in found])
         row = found[-1].row_number
 
 
@@ -50,7 +50,8 @@ def harmless(cell: str) -> str:
     return _RUN.sub(r"\1\2'", cell)
 
 
-def _lines(rows: list[tuple[object, ...]]) -> str:
+def csv_lines(rows: Iterable[Iterable[object]]) -> str:
+    """Rows as CSV, every cell in quotes."""
     text = io.StringIO()
     csv.writer(text, quoting=csv.QUOTE_ALL).writerows(rows)
     return text.getvalue()
