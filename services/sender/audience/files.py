@@ -70,7 +70,6 @@ class _Gunzip:
         self._member = zlib.decompressobj(_GZIP)
         self._data = b""
         self._begun = False
-        self._more = False
         self._read = 0
         self._written = 0
 
@@ -79,9 +78,12 @@ class _Gunzip:
         self._read += len(data)
 
     def step(self) -> bytes:
-        """Up to `STEP` bytes; none when it takes more data to go on."""
+        """Up to `STEP` bytes; none when it takes more data to go on.
+
+        A member's last bytes are its checksum, so what it still holds comes before all is taken.
+        """
         out = b""
-        while (self._data or self._more) and not out:
+        while self._data and not out:
             out = self._unpack()
         self._written += len(out)
         if self._written > max(STEP, RATIO_LIMIT * self._read):
@@ -89,14 +91,13 @@ class _Gunzip:
         return out
 
     def _unpack(self) -> bytes:
-        if self._member.eof and self._data:
+        if self._member.eof:
             self._member = zlib.decompressobj(_GZIP)
         try:
             out = self._member.decompress(self._data, STEP)
         except zlib.error:
             raise FileRefused("the body is not what gzip writes") from None
         self._begun = True
-        self._more = len(out) == STEP  # it may hold more, although it has taken all data
         self._data = self._member.unused_data or self._member.unconsumed_tail
         return out
 
