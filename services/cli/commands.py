@@ -9,6 +9,7 @@ import click
 from rich.console import Console
 
 from services.cli.calling import as_json, call, tell
+from services.cli.export import export
 from services.cli.progress import progress
 from services.cli.rest import NotFoundError, Rest
 from shared.domain.campaigns import ENDED
@@ -134,6 +135,9 @@ for verb, state in (
     ("cancel", "cancelled"),
 ):
     campaign.add_command(_step(verb, state))
+
+
+campaign.add_command(export)
 
 
 async def _watch(rest: Rest, campaign_id: str, console: Console) -> Any:

@@ -1,7 +1,7 @@
 """Headrace's REST API as the command line uses it; every refusal is one line."""
 
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -55,18 +55,37 @@ class Rest:
         )
         return answer.json()
 
+    async def download(self, path: str, write: Callable[[bytes], object]) -> None:
+        """Pass a long answer on as it comes; one that is cut short is an error."""
+        with self._in_one_line(path):
+            async with self._client.stream("GET", path) as answer:
+                if not answer.is_success:
+                    await answer.aread()
+                    raise _refused("GET", path, answer)
+                async for chunk in answer.aiter_bytes():
+                    write(chunk)
+
     async def _call(self, method: str, path: str, **options: Any) -> httpx.Response:
-        try:
+        with self._in_one_line(path):
             answer = await self._client.request(method, path, **options)
+        if answer.is_success:
+            return answer
+        raise _refused(method, path, answer)
+
+    @contextmanager
+    def _in_one_line(self, path: str) -> Generator[None]:
+        try:
+            yield
         except httpx.InvalidURL:
             raise RestError(f"{path!r} is no path of the API") from None
         except httpx.TransportError as error:
             message = f"{self._client.base_url} does not answer ({type(error).__name__})"
             raise RestError(message) from None
-        if answer.is_success:
-            return answer
-        refused = NotFoundError if answer.status_code == httpx.codes.NOT_FOUND else RestError
-        raise refused(f"{method} {path}: {_refusal(answer)}")
+
+
+def _refused(method: str, path: str, answer: httpx.Response) -> RestError:
+    refused = NotFoundError if answer.status_code == httpx.codes.NOT_FOUND else RestError
+    return refused(f"{method} {path}: {_refusal(answer)}")
 
 
 def _client(url: str, key: str) -> httpx.AsyncClient:

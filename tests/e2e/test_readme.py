@@ -57,6 +57,7 @@ def test_sending_with_it(stack: Stack, folder: Path) -> None:
 
     assert "2 accepted, 0 duplicate, 1 invalid" in told
     (campaign,) = re.findall(r"Campaign (\S+) is completed\.", told)
+    assert "4915123456789" in (folder / "recipients.csv").read_text()
     # Without curl, which a machine may lack: each of its lines asks for one path.
     paths = re.findall(r'\$HEADRACE_URL(\S+)"', by_rest)
     headers = {"Authorization": f"Bearer {stack.secrets.admin_key}"}
