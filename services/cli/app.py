@@ -15,6 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from services.cli.commands import campaign, halt, number, unhalt
 from services.cli.demo import TUNING, Plan, run
+from services.cli.doctor import doctor
 from services.cli.keys import keys
 from services.cli.leash import LeashError
 from services.cli.own_servers import OwnServers
@@ -85,7 +86,7 @@ def migrate() -> None:
     click.echo("The schema is the newest.")
 
 
-for command in (campaign, halt, keys, number, unhalt, up):
+for command in (campaign, doctor, halt, keys, number, unhalt, up):
     headrace.add_command(command)
 
 
