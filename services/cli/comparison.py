@@ -70,13 +70,13 @@ def compare(
     rows: Sequence[Row],
     ledger: Sequence[Acceptance],
     unclear: Iterable[Unclear],
-    excuses: Collection[int | str] = (),
+    excuses: Collection[int] = (),
 ) -> Comparison:
     """Hold every row against the ledger.
 
-    `excuses` are what the scenario may do to a row that never was accepted: error codes of failed
-    rows, reasons of skipped ones. Under the policy `hold` an unclear request stays unknown if no
-    status comes for it.
+    `excuses` are the error codes with which the scenario may fail a row that never was accepted. A
+    skipped row is no lost one when it says why. Under the policy `hold` an unclear request stays
+    unknown if no status comes for it.
     """
     accepted = _by_message(ledger)
     paired = [(row, accepted.get(row.id, [])) for row in rows]
@@ -112,7 +112,7 @@ def _by_message(ledger: Iterable[Acceptance]) -> Mapping[int, list[Acceptance]]:
     return dict(found)
 
 
-def _is_lost(row: Row, acceptances: Sequence[Acceptance], excuses: Collection[int | str]) -> bool:
+def _is_lost(row: Row, acceptances: Sequence[Acceptance], excuses: Collection[int]) -> bool:
     """Unknown rows are compared as a set of their own."""
     if row.status is Status.UNKNOWN:
         return False
@@ -120,7 +120,7 @@ def _is_lost(row: Row, acceptances: Sequence[Acceptance], excuses: Collection[in
         return row.status.rank < Status.ACCEPTED.rank
     if row.status is Status.FAILED:
         return row.error_code not in excuses
-    return row.status is not Status.SKIPPED or row.reason not in excuses
+    return row.status is not Status.SKIPPED or row.reason is None
 
 
 def _has_wrong_status(row: Row, acceptances: Sequence[Acceptance]) -> bool:

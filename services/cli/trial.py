@@ -100,7 +100,7 @@ class Trial:
             return False
         return not await self.books.unapplied()
 
-    async def compare(self, excuses: Collection[int | str] = ()) -> Outcome:
+    async def compare(self, excuses: Collection[int] = ()) -> Outcome:
         rows = await self.books.rows(self.campaign)
         ledger, unclear = await self.meta.ledger(), await self.meta.unclear()
         told = (await self.look())["counts"]
@@ -134,7 +134,7 @@ async def open_trial(stack: Stack, number: str, rate: int, name: str) -> AsyncGe
 
 @asynccontextmanager
 async def _connection(url: str) -> AsyncGenerator["asyncpg.Connection[asyncpg.Record]"]:
-    connection = await asyncpg.connect(url)
+    connection = await asyncpg.connect(url, statement_cache_size=0)  # it may be a pooler
     try:
         yield connection
     finally:

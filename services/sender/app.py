@@ -19,6 +19,7 @@ from services.sender.api.routes import install_routes
 from services.sender.orchestration.loops import loops
 from services.sender.pipeline.bucket import Bucket
 from services.sender.pipeline.crew import Crew
+from services.sender.pipeline.desk import Bounds
 from services.sender.pipeline.recorder import Recorder
 from services.sender.pipeline.send import Outlet
 from services.sender.pipeline.sending import MakeSending, Sending
@@ -88,7 +89,12 @@ async def _lifespan(settings: SenderSettings, app: FastAPI) -> AsyncGenerator[di
         on_terminate(partial(setattr, app.state, "opened", None))
         # What is there now stays: the collector need not look at it again at every message.
         gc.freeze()
-        log.info("sender_started", roles=sorted(settings.roles))
+        allowed = settings.allowed_recipients
+        log.info(
+            "sender_started",
+            roles=sorted(settings.roles),
+            allowed_recipients="all" if allowed is None else len(allowed),
+        )
         yield {"runtime": runtime}
     log.info("sender_stopped")
 
@@ -145,7 +151,7 @@ async def _workers(
         _sendings(settings, transport, recorder),
         settings.token_for,
         installation=Installation(engine, settings.installation),
-        lease_s=settings.lease_s,
+        bounds=Bounds(settings.lease_s, settings.allowed_recipients),
     )
     recording = asyncio.create_task(every(_RECORD_S, recorder.step, name="recorder"))
     looking = [asyncio.create_task(every(0, crew.refresh_in_time, name="roster"))]

@@ -5,10 +5,18 @@ import re
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, SecretStr, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic_settings import NoDecode
 from redis.asyncio.connection import parse_url
 
+from shared.domain.phones import prefixes
 from shared.settings import DatabaseSettings, Secret, SettingsError, clean_secret, read_secret
 
 _TOKEN = "HEADRACE_ACCESS_TOKEN"  # noqa: S105  # the name of a variable
@@ -48,6 +56,10 @@ class SenderSettings(DatabaseSettings):
     lease_s: float = Field(90, gt=0)
     #: Most messages of one number in flight in one process.
     concurrency: int = Field(512, ge=1, le=4096)
+    #: Where numbers must begin to be sent to; None for all.
+    allowed_recipients: Annotated[tuple[str, ...] | None, NoDecode, BeforeValidator(prefixes)] = (
+        Field(None, repr=False, validate_default=False)
+    )
 
     @field_validator("redis_url")
     @classmethod

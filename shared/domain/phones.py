@@ -14,6 +14,7 @@ _TYPES = (
 )
 _SEPARATORS = re.compile(r"[ \-().]+")
 _DIGITS = re.compile(r"\+?[0-9]+", re.ASCII)
+_BEGINNING = re.compile(r"[1-9][0-9]{0,14}", re.ASCII)
 _E164 = re.compile(r"[1-9][0-9]{6,14}", re.ASCII)
 # What other systems put around a number: spreadsheet guards, addresses, chat ids, links.
 _GUARD = re.compile(r"=?[\"']*(.*?)[\"']*")
@@ -72,6 +73,31 @@ def normalise(text: str, default_country: str | None) -> Phone | Invalid:
     if bare.startswith("+"):
         return _international(bare[1:])
     return _national(bare, default_country) if default_country else _undeclared(bare)
+
+
+def prefixes(text: str) -> tuple[str, ...]:
+    """What the numbers meant by a list of numbers and beginnings of numbers begin with, as digits.
+
+    Raises `ValueError`, without a number in it, for a list that means nobody or cannot be meant.
+    """
+    entries = [entry.strip() for entry in text.split(",") if entry.strip()]
+    if not entries:
+        raise ValueError("is empty; unset it to send to everyone")
+    found = tuple(_prefix(entry) for entry in entries)
+    if "" in found:
+        place = found.index("") + 1
+        raise ValueError(f"entry {place} is no number with its country code, nor begins one")
+    return found
+
+
+def _prefix(text: str) -> str:
+    """Empty when no number can begin so."""
+    whole = normalise(text, None)
+    if isinstance(whole, Phone):
+        return whole.digits
+    bare = _SEPARATORS.sub("", _to_ascii(text))
+    digits = bare.removeprefix("+" if bare.startswith("+") else "00")
+    return digits if _BEGINNING.fullmatch(digits) and _calling_code(digits) else ""
 
 
 def _to_ascii(text: str) -> str:

@@ -17,6 +17,7 @@ from waiting import until
 
 from services.sender.pipeline.bucket import Bucket
 from services.sender.pipeline.crew import Crew
+from services.sender.pipeline.desk import Bounds
 from services.sender.pipeline.recorder import Recorder
 from services.sender.pipeline.send import Outlet
 from services.sender.pipeline.sending import Sending
@@ -26,6 +27,7 @@ from shared.periodic import every
 ACCESS_TOKEN = "the-token-of-the-number"
 GRAPH = "https://graph.example"
 BOUND_S = 40.0
+EVERYONE = Bounds(lease_s=90)
 
 Answer = Callable[[dict[str, Any]], httpx.Response | Awaitable[httpx.Response]]
 
@@ -102,7 +104,7 @@ async def sending(
     meta: Meta,
     *,
     concurrency: int = 64,
-    lease_s: float = 90,
+    bounds: Bounds = EVERYONE,
     token_for: Callable[[str | None], str] = lambda _: ACCESS_TOKEN,
 ) -> AsyncGenerator[Sender]:
     """A sender that looks at its roster often, drained at the end."""
@@ -115,7 +117,7 @@ async def sending(
         )
 
     known = Installation(engine, None)
-    crew = Crew(engine, redis, make, token_for, installation=known, lease_s=lease_s)
+    crew = Crew(engine, redis, make, token_for, installation=known, bounds=bounds)
     sender = Sender(crew, recorder)
     recording = asyncio.create_task(every(0.1, recorder.step, name="recorder"))
     looking = asyncio.create_task(every(0.05, sender.crew.refresh, name="roster"))

@@ -149,9 +149,13 @@ async def plant_opt_out(engine: AsyncEngine, message_id: int) -> None:
 
 
 async def claim_all(
-    engine: AsyncEngine, campaign_id: int, most: int = 1000, watermark: datetime = BEGINNING
+    engine: AsyncEngine,
+    campaign_id: int,
+    most: int = 1000,
+    watermark: datetime = BEGINNING,
+    allowed: Sequence[str] | None = None,
 ) -> Claim:
-    return await claim(engine, [Share(campaign_id, most, watermark)])
+    return await claim(engine, [Share(campaign_id, most, watermark)], allowed)
 
 
 async def run(engine: AsyncEngine, statement: str, **values: Any) -> None:

@@ -99,7 +99,7 @@ async def test_several_campaigns_in_one_statement(engine: AsyncEngine) -> None:
     watermark = dues[second][2]
     assert watermark is not None
 
-    found = await claim(engine, [Share(first, 2, BEGINNING), Share(second, 10, watermark)])
+    found = await claim(engine, [Share(first, 2, BEGINNING), Share(second, 10, watermark)], None)
 
     assert {message.id for message in found.messages} == {*ids[first][:2], *ids[second][2:]}
     assert found.taken == {first: 2, second: 3}
@@ -178,7 +178,7 @@ async def test_one_stopped_campaign_does_not_stop_the_other(engine: AsyncEngine)
         await plant_messages(engine, campaign, 2)
     await change_campaign(engine, stopped, state="paused", pause_reason="operator")
 
-    found = await claim(engine, [Share(stopped, 5, BEGINNING), Share(running, 5, BEGINNING)])
+    found = await claim(engine, [Share(stopped, 5, BEGINNING), Share(running, 5, BEGINNING)], None)
 
     assert found.taken == {running: 2}
 
@@ -244,6 +244,6 @@ async def test_a_paused_number_leaves_other_numbers_alone(engine: AsyncEngine) -
         engine, NUMBER, state="paused", paused_until=text("now() + interval '1 hour'")
     )
 
-    found = await claim(engine, [Share(paused, 5, BEGINNING), Share(running, 5, BEGINNING)])
+    found = await claim(engine, [Share(paused, 5, BEGINNING), Share(running, 5, BEGINNING)], None)
 
     assert found.taken == {running: 1}

@@ -36,7 +36,7 @@ async def send_away(engine: AsyncEngine, campaign: int) -> Share:
     """Claim and record block after block; returns where the next claim would start."""
     share = Share(campaign, BLOCK, BEGINNING)
     for _ in range(DONE // BLOCK):
-        found = await claim(engine, [share])
+        found = await claim(engine, [share], None)
         assert found.taken == {campaign: BLOCK}
         results = [Result(message, Accepted(f"w{message.id}")) for message in found.messages]
         async with engine.begin() as connection:
@@ -61,6 +61,7 @@ async def explain(connection: AsyncConnection, share: Share) -> dict[str, Any]:
         "campaigns": [share.campaign_id],
         "counts": [share.most],
         "watermarks": [share.watermark],
+        "allowed": None,
     }
     plan: list[dict[str, Any]] = (await connection.execute(statement, values)).scalar_one()
     return plan[0]

@@ -30,6 +30,7 @@ from waiting import until
 
 from services.sender.orchestration.completer import complete
 from services.sender.pipeline.bucket import Bucket
+from services.sender.pipeline.desk import Bounds
 from shared.db.installation import Installation
 from shared.domain.tokens import Token
 from shared.redis import create_redis
@@ -229,7 +230,7 @@ async def test_a_stale_claim_is_handed_back_unsent(engine: AsyncEngine, redis: R
     campaign = await plant_campaign(engine)
     (message,) = await plant_messages(engine, campaign)
 
-    async with sending(engine, redis, meta, lease_s=0):
+    async with sending(engine, redis, meta, bounds=Bounds(lease_s=0)):
         await until(partial(one_row, engine, campaign), BOUND_S, is_right=was_returned_twice)
 
     assert meta.requests == []

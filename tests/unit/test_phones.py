@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.phones import Invalid, Phone, is_country, normalise
+from shared.domain.phones import Invalid, Phone, is_country, normalise, prefixes
 
 MARKED = "\u202a+1 202-555-0123\u202c"
 WIDE = "".join(chr(ord(sign) + 0xFEE0) for sign in "+12025550123")  # full-width forms
@@ -136,3 +136,37 @@ def test_countries_are_two_capital_letters():
     assert is_country("GB")
     assert not is_country("gb")
     assert not is_country("XX")
+
+
+@pytest.mark.parametrize(
+    ("text", "digits"),
+    [
+        ("+44 7400 123456", ("447400123456",)),
+        ("+49, +44-7400-123 456,1", ("49", "447400123456", "1")),
+        ("0049 151", ("49151",)),
+        ("+49,", ("49",)),
+        # As uploads write them down.
+        ("+521 55 1234 5678, +54 11 2345 6789", ("525512345678", "5491123456789")),
+    ],
+)
+def test_beginnings_of_numbers(text: str, digits: tuple[str, ...]) -> None:
+    assert prefixes(text) == digits
+
+
+@pytest.mark.parametrize("text", ["", " ", ",", " , "])
+def test_a_list_that_names_nobody_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is empty"):
+        prefixes(text)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        *("all", "*", "+", "00", "4", "+2", "+999", "4" * 16, "+4\u00b2"),
+        *("07400 123456", "+44 7400 12345a", "+49 +44", "+49;+44"),
+    ],
+)
+def test_what_begins_no_number_is_refused_without_being_shown(entry: str) -> None:
+    with pytest.raises(ValueError, match=r"^entry 2 is no number") as raised:
+        prefixes(f"+49,{entry}")
+    assert entry not in str(raised.value).partition("2")[2]

@@ -27,6 +27,14 @@ def test_defaults():
     assert settings.least_unknown_window_s == 180
 
 
+def test_allowed_recipients_are_prefixes_and_not_shown(monkeypatch):
+    assert SenderSettings.load().allowed_recipients is None
+    monkeypatch.setenv("HEADRACE_ALLOWED_RECIPIENTS", "+44 7400 123456, +49")
+    settings = SenderSettings.load()
+    assert settings.allowed_recipients == ("447400123456", "49")
+    assert "7400" not in repr(settings)
+
+
 def test_roles_are_split(monkeypatch):
     monkeypatch.setenv("HEADRACE_ROLES", "api, worker")
     assert SenderSettings.load().roles == {Role.API, Role.WORKER}
@@ -45,6 +53,9 @@ def test_roles_are_split(monkeypatch):
         ("HEADRACE_GRAPH_VERSION", "25", "HEADRACE_GRAPH_VERSION: "),
         ("HEADRACE_LEASE_S", "60", "HEADRACE_LEASE_S: .*at least 70"),
         ("HEADRACE_CONCURRENCY", "0", "HEADRACE_CONCURRENCY: "),
+        ("HEADRACE_ALLOWED_RECIPIENTS", "", "HEADRACE_ALLOWED_RECIPIENTS: is empty"),
+        ("HEADRACE_ALLOWED_RECIPIENTS", " , ", "HEADRACE_ALLOWED_RECIPIENTS: is empty"),
+        ("HEADRACE_ALLOWED_RECIPIENTS", "+49,all", "HEADRACE_ALLOWED_RECIPIENTS: entry 2"),
         ("HEADRACE_ACCESS_TOKEN", "  ", "HEADRACE_ACCESS_TOKEN: is empty"),
         ("HEADRACE_ACCESS_TOKEN", "TEST\nTOKEN", "HEADRACE_ACCESS_TOKEN: holds a line end"),
         ("HEADRACE_ACCESS_TOKEN", "tökén", "HEADRACE_ACCESS_TOKEN: .*header"),

@@ -16,7 +16,8 @@ _MOST_MS = "300"
 # `statement_timestamp()` and not `clock_timestamp()` bounds `due_at`: only a stable function can
 # bound an index scan. Each campaign's scan starts at its watermark, so that it does not walk over
 # the index entries of rows that were claimed before and that an open snapshot keeps from vacuum.
-# People who opted out since the upload are skipped by the same statement.
+# People who opted out since the upload, or whom this installation may not send to, are skipped by
+# the same statement, so that no path leads around it. Who has no phone cannot be found allowed.
 _CLAIM = text(f"""
 WITH allowed AS MATERIALIZED (
     SELECT asked.campaign_id, asked.most, asked.watermark
@@ -40,13 +41,22 @@ WITH allowed AS MATERIALIZED (
 ), changed AS (
     UPDATE messages
     SET due_at = NULL,
-        status = CASE WHEN opt_outs.person IS NULL THEN 'claimed' ELSE 'skipped' END
+        status = CASE WHEN barred.reason IS NULL THEN 'claimed' ELSE 'skipped' END
             ::message_status,
-        claimed_at = CASE WHEN opt_outs.person IS NULL THEN clock_timestamp() END,
-        reason = CASE WHEN opt_outs.person IS NULL THEN NULL ELSE 'opted_out' END
+        claimed_at = CASE WHEN barred.reason IS NULL THEN clock_timestamp() END,
+        reason = barred.reason
     FROM picked
     JOIN recipients ON recipients.id = picked.id
     LEFT JOIN opt_outs ON opt_outs.person = recipients.person
+    CROSS JOIN LATERAL (
+        SELECT CASE
+            WHEN opt_outs.person IS NOT NULL THEN 'opted_out'
+            WHEN NOT coalesce(
+                recipients.phone ^@ ANY (CAST(:allowed AS text[])),
+                CAST(:allowed AS text[]) IS NULL
+            ) THEN 'not_allowed'
+        END AS reason
+    ) AS barred
     WHERE messages.id = picked.id AND messages.status = 'pending'
     RETURNING messages.id, messages.campaign_id, messages.attempt, messages.spent,
         'pending'::message_status AS old_status, messages.error_code AS old_code,
@@ -92,9 +102,12 @@ class Claim:
     last_due: dict[int, datetime]
 
 
-async def claim(engine: AsyncEngine, shares: Sequence[Share]) -> Claim:
+async def claim(
+    engine: AsyncEngine, shares: Sequence[Share], allowed: Sequence[str] | None
+) -> Claim:
     """Claim due rows, at most `most` per share, under a statement timeout of 300 ms.
 
+    `allowed` are beginnings of phone numbers, None for all: everyone else's rows are skipped.
     Rows that another process is claiming are passed over. Nothing comes back for a campaign that
     does not run or has expired, a paused number or a halted installation.
     """
@@ -102,6 +115,7 @@ async def claim(engine: AsyncEngine, shares: Sequence[Share]) -> Claim:
         "campaigns": [share.campaign_id for share in shares],
         "counts": [share.most for share in shares],
         "watermarks": [share.watermark for share in shares],
+        "allowed": None if allowed is None else list(allowed),
     }
     started = time.monotonic()
     async with engine.begin() as connection:

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.sender import metrics
 from services.sender.pipeline.bucket import Bucket
-from services.sender.pipeline.desk import Desk
+from services.sender.pipeline.desk import Bounds, Desk
 from services.sender.pipeline.roster import NumberView, read_roster
 from services.sender.pipeline.sending import MakeSending
 from services.sender.pipeline.watermarks import BEGINNING, Look, Watermarks
@@ -47,14 +47,14 @@ class Crew:
         token_for: Callable[[str | None], str],
         *,
         installation: Installation,
-        lease_s: float,
+        bounds: Bounds,
     ) -> None:
         self._engine = engine
         self._redis = redis
         self._make_sending = make_sending
         self._token_for = token_for
         self._installation = installation
-        self._lease_s = lease_s
+        self._bounds = bounds
         self._watermarks = Watermarks()
         self._members: dict[str, _Member] = {}
         self._campaigns: list[int] = []
@@ -102,7 +102,7 @@ class Crew:
     def _member(self, number: str, installation: str) -> _Member:
         if number not in self._members:
             bucket = Bucket(self._redis, number)
-            desk = Desk(number, self._engine, self._watermarks, self._lease_s)
+            desk = Desk(number, self._engine, self._watermarks, self._bounds)
             worker = Worker(bucket, desk, self._make_sending(number, bucket, installation))
             # A block that was prepared is released before the end: only claiming stops.
             preparing = every(_ERROR_WAIT_S, worker.prepare, name="prepare", stop=self._stop)

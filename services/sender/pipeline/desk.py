@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from dataclasses import dataclass, field
 
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -16,16 +17,25 @@ from services.sender.pipeline.shares import Shares
 from services.sender.pipeline.watermarks import Watermarks
 
 
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What the settings bound claims by: their age, and whom they are for (None: everyone)."""
+
+    lease_s: float
+    allowed: tuple[str, ...] | None = field(default=None, repr=False)
+
+
 class Desk:
     """Filled from the roster twice a second; empty while the number may not send."""
 
     def __init__(
-        self, phone_number_id: str, engine: AsyncEngine, watermarks: Watermarks, lease_s: float
+        self, phone_number_id: str, engine: AsyncEngine, watermarks: Watermarks, bounds: Bounds
     ) -> None:
         self._number = phone_number_id
         self._engine = engine
         self._watermarks = watermarks
-        self._oldest_s = lease_s / 2
+        self._oldest_s = bounds.lease_s / 2
+        self._allowed = bounds.allowed
         self._shares = Shares()
         self._view: NumberView | None = None
         self._routes: dict[int, Route] = {}
@@ -101,7 +111,7 @@ class Desk:
             return []
         try:
             with metrics.CLAIM_SECONDS.time():
-                found = await claim(self._engine, shares)
+                found = await claim(self._engine, shares, self._allowed)
         except DBAPIError:
             self._step_back()
             raise
