@@ -26,7 +26,11 @@ def after(cursor: str | None) -> int | None:
 
 def page(data: Sequence[Any], next_id: int | None) -> dict[str, Any]:
     """A page; `next_id` is where the next one goes on, None when this one is the last."""
-    return {"data": data, "next_cursor": None if next_id is None else _base36(next_id)}
+    return {"data": data, "next_cursor": cursor_of(next_id)}
+
+
+def cursor_of(next_id: int | None) -> str | None:
+    return None if next_id is None else _base36(next_id)
 
 
 def _base36(number: int) -> str:
