@@ -16,6 +16,7 @@ from planting import (
     run,
     statuses,
 )
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.sender.orchestration.canceller import skip_pending
@@ -125,6 +126,46 @@ async def test_it_completes_though_its_audience_is_open(engine: AsyncEngine) -> 
 
     assert await campaign_state(engine, campaign) == ("completed", None)
     assert await statuses(engine, campaign) == {"skipped": 2, "read": 1}
+
+
+@pytest.mark.parametrize("reason", ["operator", "schedule_missed"])
+async def test_a_paused_campaign_ends_without_being_resumed(
+    engine: AsyncEngine, reason: str
+) -> None:
+    paused = {"state": "paused", "pause_reason": reason}
+    campaign = await plant_campaign(engine, audience="open", expires_at=ago(60), **paused)
+    await plant_messages(engine, campaign)
+    await plant_messages(engine, campaign, status="claimed")
+    await skip_pending(engine)
+    assert await complete(engine) == 0, "the reply to what is on the wire may still come"
+    await run(engine, "UPDATE messages SET status = 'accepted', claimed_at = NULL")
+
+    assert [await complete(engine) for _ in range(2)] == [1, 0]
+
+    assert await campaign_state(engine, campaign) == ("completed", None)
+    assert await last_event(engine) == ("completed", {"reason": "expired"})
+
+
+async def test_a_paused_campaign_that_has_not_expired_stays(engine: AsyncEngine) -> None:
+    paused = {"state": "paused", "pause_reason": "operator"}
+    campaign = await plant_campaign(engine, expires_at=ago(-60), **paused)
+
+    assert await complete(engine) == 0
+    assert await campaign_state(engine, campaign) == ("paused", "operator")
+
+
+async def test_what_was_done_before_its_expiry_does_not_say_so(engine: AsyncEngine) -> None:
+    await plant_campaign(engine, expires_at=ago(-60))
+
+    assert await complete(engine) == 1
+    assert await last_event(engine) == ("completed", {})
+
+
+async def last_event(engine: AsyncEngine) -> tuple[str, dict[str, str]]:
+    async with engine.connect() as connection:
+        statement = text("SELECT kind, details FROM campaign_events ORDER BY id DESC LIMIT 1")
+        row = (await connection.execute(statement)).one()
+    return row.kind, row.details
 
 
 async def test_what_nobody_knows_stays_so_and_keeps_it_from_nothing(engine: AsyncEngine) -> None:

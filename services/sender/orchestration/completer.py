@@ -6,10 +6,12 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from shared.db.campaigns import add_event
 
 # An upload whose process died stops counting two minutes after its last sign of life. An expired
-# campaign takes no more recipients and sends nothing again, whatever its settings say. ORDER BY and
-# LIMIT hold the planner to the partial indexes: it would read the table for a mere EXISTS.
+# campaign takes no more recipients and sends nothing again, whatever its settings say, and nobody
+# needs to resume it for that. ORDER BY and LIMIT hold the planner to the partial indexes: it would
+# read the table for a mere EXISTS.
 _DONE = """
-state = 'running' AND (audience = 'closed' OR expires_at <= now())
+(state = 'running' AND audience = 'closed'
+ OR state IN ('running', 'paused') AND expires_at <= now())
 AND NOT EXISTS (
     SELECT FROM uploads WHERE uploads.campaign_id = campaigns.id AND uploads.state = 'running'
       AND heartbeat_at > now() - interval '2 minutes')
@@ -26,12 +28,12 @@ AND (SELECT claimed_at FROM messages
 _FIND = text(f"SELECT id FROM campaigns WHERE {_DONE}")  # built from constants
 
 # The lock makes whoever requeues rows of this campaign wait, and waits for those who have begun.
-_LOCK = text("SELECT id FROM campaigns WHERE id = :campaign AND state = 'running' FOR UPDATE")
+_LOCK = text("SELECT id FROM campaigns WHERE id = :campaign FOR UPDATE")
 
 # A statement of its own: its snapshot is newer than the lock, so it sees what they committed.
 _COMPLETE = text(f"""
-UPDATE campaigns SET state = 'completed', ended_at = now()
-WHERE id = :campaign AND {_DONE} RETURNING id
+UPDATE campaigns SET state = 'completed', pause_reason = NULL, ended_at = now()
+WHERE id = :campaign AND {_DONE} RETURNING coalesce(expires_at <= now(), false) AS expired
 """)  # built from constants
 
 
@@ -45,9 +47,10 @@ async def complete(engine: AsyncEngine) -> int:
 async def _complete_one(engine: AsyncEngine, campaign_id: int) -> bool:
     values = {"campaign": campaign_id}
     async with engine.begin() as connection:
-        if await connection.scalar(_LOCK, values) is None:
+        await connection.execute(_LOCK, values)
+        expired = await connection.scalar(_COMPLETE, values)
+        if expired is None:
             return False
-        if await connection.scalar(_COMPLETE, values) is None:
-            return False
-        await add_event(connection, campaign_id, "completed", "completer")
+        reason = {"reason": "expired"} if expired else {}
+        await add_event(connection, campaign_id, "completed", "completer", **reason)
         return True
