@@ -1,18 +1,24 @@
 """The demo: a whole campaign on this machine, through everything that goes wrong with Meta."""
 
+import asyncio
+import contextlib
+import json
 import math
+import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import click
 from rich.console import Console
 
 from services.cli.audience_file import AudienceFile, write_audience
 from services.cli.evidence import errors_told
+from services.cli.own_servers import OwnServers
 from services.cli.progress import funnel, progress
-from services.cli.report import Report, achieved_rate
+from services.cli.report import Report, achieved_rate, show
 from services.cli.stack import Stack
 from services.cli.trial import Outcome, open_trial
 from services.cli.weather import EXCUSES, NAMED, stormy
@@ -41,6 +47,45 @@ class Plan:
         return PATIENCE_SECONDS + 3 * self.recipients / self.rate
 
 
+@click.command()
+@click.option("--recipients", default=10_000, show_default=True, type=click.IntRange(1, 1_000_000))
+@click.option("--rate", default=400, show_default=True, type=click.IntRange(1, 1_000))
+@click.option("--seed", default=1, show_default=True, type=click.IntRange(0, 2**63 - 1))
+@click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object.")
+@click.option("--own-servers", is_flag=True, help="Use DATABASE_URL (empty) and REDIS_URL.")
+@click.option("--keep-logs", type=click.Path(file_okay=False, path_type=Path), metavar="FOLDER")
+def demo(
+    *,
+    recipients: int,
+    rate: int,
+    seed: int,
+    as_json: bool,
+    own_servers: bool,
+    keep_logs: Path | None,
+) -> None:
+    """Run a whole campaign here: servers, a simulated Meta, sender, ingest, and the proof."""
+    console = Console(stderr=as_json)
+    plan = Plan(recipients, rate, seed)
+    with contextlib.ExitStack() as folders:
+        folder = keep_logs or Path(folders.enter_context(tempfile.TemporaryDirectory()))
+        folder.mkdir(parents=True, exist_ok=True)
+        console.print("Starting Postgres, Valkey, the simulated Meta, ingest and sender")
+        servers = OwnServers.from_environment() if own_servers else None
+        with Stack(folder, TUNING, servers) as stack:
+            console.print(f"Sending to {recipients:,} recipients at {rate} messages/s")
+            report = asyncio.run(run(stack, plan, folder, console))
+    close(report, console, as_json=as_json)
+
+
+def close(report: Report, console: Console, *, as_json: bool) -> None:
+    """Show the report and end with its exit code."""
+    if as_json:
+        click.echo(json.dumps(report.as_json()))
+    else:
+        show(report, console)
+    click.get_current_context().exit(report.exit_code)
+
+
 async def run(stack: Stack, plan: Plan, folder: Path, console: Console) -> Report:
     """Run one campaign and hold its end against the simulator's ledger."""
     began = time.monotonic()
@@ -51,8 +96,8 @@ async def run(stack: Stack, plan: Plan, folder: Path, console: Console) -> Repor
         await trial.meta.play(scenario)
         uploaded = await trial.upload(file.path)
         await trial.start()
-        with progress(console) as show:
-            settled = await trial.settle(plan.patience, show)
+        with progress(console) as look:
+            settled = await trial.settle(plan.patience, look)
         outcome = await trial.compare(EXCUSES)
         troubles = [
             *([] if settled else [f"not settled after {plan.patience:.0f} s"]),

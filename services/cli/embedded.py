@@ -1,6 +1,7 @@
 """Real Postgres and Valkey servers from wheels, for the demo, local work and tests."""
 
 import contextlib
+import errno
 import os
 import shutil
 import signal
@@ -12,6 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from services.cli.folders import OWN, Folders, lock, make_folders, own, remove, server_user
+from services.cli.interrupts import undisturbed
 from services.cli.leash import Child, Program, start
 from services.cli.wheels import EmbeddedError, postgres_programs, valkey_server
 
@@ -20,6 +22,10 @@ START_SECONDS = 60.0
 POSTGRES_STOP = ((signal.SIGINT, 15.0), (signal.SIGQUIT, 5.0))
 # A SIGTERM during Valkey's first rewrite of its file is lost: the second one works.
 VALKEY_STOP = ((signal.SIGTERM, 2.0), (signal.SIGTERM, 5.0))
+
+# What a server says before its end.
+FATAL = ("fatal", "panic", "error")
+FULL = os.strerror(errno.ENOSPC)
 
 INITDB = (
     *("--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C"),
@@ -67,7 +73,7 @@ class EmbeddedServers:
 
     def stop(self) -> None:
         """Stop both, then forget them; safe to call twice."""
-        with contextlib.ExitStack() as steps:
+        with undisturbed(), contextlib.ExitStack() as steps:
             steps.callback(self._forget)
             steps.callback(self.stop_valkey)
             steps.callback(self.stop_postgres)
@@ -276,8 +282,10 @@ def _wait(child: Child, is_ready: Callable[[], bool], log: Path) -> None:
 
 def _last_words(name: str, child: Child, log: Path) -> str:
     lines = log.read_text(errors="replace").splitlines() or [""]
-    fatal = [line for line in lines if "FATAL" in line or "error" in line.lower()]
-    return f"{name} ended with status {child.poll()}: {(fatal or lines)[-1]} ({OWN})"
+    fatal = [line for line in lines if any(word in line.lower() for word in FATAL)]
+    last = (fatal or lines)[-1]
+    cure = "free some space on its disk" if FULL in last else OWN
+    return f"{name} ended with status {child.poll()}: {last} ({cure})"
 
 
 def _answers(path: Path) -> bool:

@@ -10,6 +10,7 @@ from typing import Self
 
 from services.cli.embedded import EmbeddedServers
 from services.cli.environment import forget_settings
+from services.cli.interrupts import undisturbed
 from services.cli.own_servers import OwnServers
 from services.cli.processes import ServiceProcess, start_service
 from shared.db.migrations import upgrade
@@ -71,7 +72,7 @@ class Stack:
             self.simulator = self.start_simulator()
             self.sender = self.start_sender(self._ports.sender)
         except BaseException:
-            self._open.close()
+            self._stop()
             raise
         return self
 
@@ -81,7 +82,11 @@ class Stack:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._open.close()
+        self._stop()
+
+    def _stop(self) -> None:
+        with undisturbed():
+            self._open.close()
 
     @property
     def database_url(self) -> str:

@@ -2,12 +2,10 @@
 
 import contextlib
 import os
-import signal
 import time
 from collections.abc import Generator
+from dataclasses import asdict
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
 
 import click
 
@@ -32,7 +30,6 @@ def up(data: Path | None) -> None:
 
     The data stay for the next start. Writes .headrace/env, for the commands in this folder.
     """
-    interrupt_once()
     env = Path.cwd() / ".headrace" / "env"
     env.parent.mkdir(mode=0o700, exist_ok=True)
     with occupy(data or state_folder()) as home:
@@ -49,22 +46,13 @@ def up(data: Path | None) -> None:
     click.echo(f"Stopped. The data stay in {home.path}")
 
 
-def interrupt_once() -> None:
-    """A polite end is the same as Ctrl-C; further ones must not cut the stop short."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _interrupt)
-
-
-def _interrupt(_: int, __: FrameType | None) -> NoReturn:
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    raise KeyboardInterrupt
-
-
 def _ports() -> Ports:
-    return Ports(
-        free_or_any(WANTED.sender), free_or_any(WANTED.ingest), free_or_any(WANTED.simulator)
-    )
+    """The wanted ones, and any in the place of those that others have."""
+    wanted = asdict(WANTED)
+    found = {name: free_or_any(port) for name, port in wanted.items()}
+    for name in (name for name, port in found.items() if not port):
+        click.echo(f"Port {wanted[name]} is taken: {name} gets another")
+    return Ports(**found)
 
 
 @contextlib.contextmanager

@@ -8,9 +8,9 @@ import click
 import pytest
 from rich.console import Console
 
-from services.cli.app import close, headrace
+from services.cli.app import headrace
 from services.cli.comparison import Acceptance, Comparison
-from services.cli.demo import weather_troubles
+from services.cli.demo import close, weather_troubles
 from services.cli.progress import funnel
 from services.cli.report import Report, achieved_rate
 from services.cli.weather import NAMED

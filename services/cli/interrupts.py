@@ -1,0 +1,54 @@
+"""What Ctrl-C and a polite kill do: end at once, be raised in the work, or wait for its stop."""
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Generator
+from types import FrameType
+
+INTERRUPTED = 128 + signal.SIGINT
+ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def end_at_once() -> None:
+    """While nothing runs yet, or any more, there is nothing to stop and nothing to say."""
+    for number in ENDS:
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup
+            signal.signal(number, _end)
+
+
+def _end(number: int, _: FrameType | None) -> None:
+    os._exit(128 + number)
+
+
+def raise_in_the_work() -> None:
+    """From here on there may be something to stop: all of them are a KeyboardInterrupt.
+
+    Does nothing where the process is not ours alone, as in a test.
+    """
+    if signal.getsignal(signal.SIGINT) is not _end:
+        return
+    # Exactly this one, since asyncio then cancels its main task instead of breaking its loop.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is _end:
+            signal.signal(number, _as_ctrl_c)
+
+
+def _as_ctrl_c(_: int, __: FrameType | None) -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
+@contextlib.contextmanager
+def undisturbed() -> Generator[None]:
+    """A stop is bounded by itself; impatience must not cut it short."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are never raised here
+        return
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in ENDS}
+    try:
+        yield
+    finally:
+        for number, action in before.items():
+            signal.signal(number, action)
