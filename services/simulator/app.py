@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from services.simulator.control import routes
+from services.simulator.graph import RefusedError, graph, refused
 from services.simulator.request import CATEGORIES
 from services.simulator.sends import Sends
 from services.simulator.settings import SimulatorSettings
@@ -38,8 +39,9 @@ def create_app() -> Front:
         sys.exit(str(error))
     configure(settings.log_format)
     world = World(settings.signing_secret, settings.sim_waba_id, settings.sim_webhook_url)
-    token = settings.sim_access_token
-    sends = Sends(world, token.get_secret_value() if token else None)
+    secret = settings.sim_access_token
+    token = secret.get_secret_value() if secret else None
+    sends = Sends(world, token)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None, None]:
@@ -50,6 +52,8 @@ def create_app() -> Front:
 
     rest = FastAPI(title="Headrace simulator", lifespan=lifespan)
     rest.include_router(routes(world))
+    rest.include_router(graph(world, token))
+    rest.add_exception_handler(RefusedError, refused)
     return Front(sends, rest)
 
 

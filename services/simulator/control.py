@@ -2,10 +2,9 @@
 
 from typing import Any
 
-from fastapi import APIRouter, Response
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi import APIRouter
+from fastapi.responses import StreamingResponse
 
-from services.simulator import replies
 from services.simulator.scenario import Scenario
 from services.simulator.world import World
 
@@ -13,7 +12,7 @@ _NDJSON = "application/x-ndjson"
 
 
 def routes(world: World) -> APIRouter:
-    """The control routes, then Meta's that are not sends."""
+    """The control routes; Meta's come after them."""
     router = APIRouter()
 
     @router.get("/healthz", include_in_schema=False)
@@ -46,30 +45,4 @@ def routes(world: World) -> APIRouter:
     async def clear() -> None:
         world.clear()
 
-    _add_graph(router)
     return router
-
-
-def _add_graph(router: APIRouter) -> None:
-    @router.get("/{version}/{phone_number_id}", include_in_schema=False)
-    async def number(version: str, phone_number_id: str) -> Response:
-        if not phone_number_id.isdecimal():
-            return _unknown(f"/{version}/{phone_number_id}")
-        return JSONResponse(
-            {
-                "id": phone_number_id,
-                "display_phone_number": phone_number_id,
-                "status": "CONNECTED",
-                "quality_rating": "GREEN",
-                "throughput": {"level": "STANDARD"},
-            }
-        )
-
-    @router.api_route("/{path:path}", methods=["GET", "POST", "DELETE"], include_in_schema=False)
-    async def elsewhere(path: str) -> Response:
-        return _unknown(f"/{path}")
-
-
-def _unknown(path: str) -> Response:
-    status, body = replies.unknown_object(path)
-    return Response(body, status, media_type="application/json")

@@ -153,6 +153,22 @@ class Webhooks(Part):
     timeout_s: PositiveFloat = 10
 
 
+class Account(Part):
+    """What the calls beside sends tell of the token, its account and the account's numbers.
+
+    Nothing of it changes what becomes of a send. A token with `token_expires_in_s` null is
+    permanent. What is not subscribed, or not registered, is after the call that does it.
+    """
+
+    token_valid: bool = True
+    token_expires_in_s: float | None = None
+    scopes: tuple[str, ...] = ("whatsapp_business_management", "whatsapp_business_messaging")
+    subscribed: bool = True
+    registered: bool = True
+    status: str = "CONNECTED"
+    quality_rating: str = "GREEN"
+
+
 class Scenario(Part):
     """All of it. `throughput` is messages per second and number, null for no limit."""
 
@@ -164,6 +180,7 @@ class Scenario(Part):
     errors: tuple[ErrorShare, ...] = ()
     ambiguous: tuple[AmbiguousShare, ...] = ()
     webhooks: Webhooks = Webhooks()
+    account: Account = Account()
 
     @model_validator(mode="after")
     def _shares_fit(self) -> Self:

@@ -21,15 +21,19 @@ class World:
         self.scenario = Scenario()
         self.ledger = Ledger()
         self._lost = self._repeated = 0
+        self.subscribed: set[str] = set()
+        self.registered: set[str] = set()
         self.delivery = Delivery(secret, waba_id, self.scenario.webhooks)
         self.change(self.scenario)
 
     def change(self, scenario: Scenario) -> None:
-        """Behave so from now on. Limits and chance start anew; the ledger stays."""
+        """Behave so from now on. Limits, chance and the account start anew; the ledger stays."""
         url = scenario.webhooks.url or self._default_url
         webhooks = scenario.webhooks.model_copy(update={"url": url})
         self.scenario = scenario.model_copy(update={"webhooks": webhooks})
         self.behaviour = Behaviour(self.scenario)
+        self.subscribed.clear()
+        self.registered.clear()
         self.delivery.change(webhooks)
 
     def clear(self) -> None:

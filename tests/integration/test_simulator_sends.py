@@ -194,22 +194,6 @@ async def test_clearing_forgets_ledger_and_counts() -> None:
         assert stats["most_accepted_in_one_second"] == {}
 
 
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [("GET", "/v25.0/1/message_templates"), ("POST", "/v25.0/1/media"), ("GET", "/v25.0/me")],
-)
-async def test_what_is_not_simulated_is_an_unknown_object(method: str, path: str) -> None:
-    async with simulator() as sim, sim.http.request(method, path) as reply:
-        assert reply.status == 400
-        assert (await reply.json())["error"]["code"] == 100
-
-
-async def test_a_number_can_be_looked_at() -> None:
-    async with simulator() as sim, sim.http.get(f"/v25.0/{NUMBER}?fields=throughput") as reply:
-        told = await reply.json()
-        assert (told["id"], told["throughput"]) == (NUMBER, {"level": "STANDARD"})
-
-
 async def test_as_a_process_it_breaks_off_stalls_and_ends_on_sigterm(processes: Processes) -> None:
     """On the loop of production, with a stall under way and webhooks that wait."""
     url = "http://127.0.0.1:9/nobody"
