@@ -4,8 +4,10 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
+from uuid import UUID
 
 import click
+from typing_extensions import override
 
 from services.cli.environment import setting
 from services.cli.rest import Rest
@@ -13,6 +15,22 @@ from services.cli.rest import Rest
 T = TypeVar("T")
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
+
+
+class CampaignId(click.ParamType[str]):
+    """Refused here when it is none: the API would only say that a path holds no UUID."""
+
+    name = "campaign"
+
+    @override
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            return str(UUID(value))
+        except ValueError:
+            self.fail(f"{value!r} is no id; `headrace campaign list` shows them", param, ctx)
+
+
+campaign_id = click.argument("campaign_id", metavar="CAMPAIGN", type=CampaignId())
 
 
 def call(ask: Callable[[Rest], Awaitable[T]]) -> T:
@@ -28,4 +46,11 @@ def call(ask: Callable[[Rest], Awaitable[T]]) -> T:
 
 def tell(answer: Any, text: str, *, as_json: bool) -> None:
     """The API's answer for a script, or the text for a person."""
-    click.echo(json.dumps(answer, indent=2, ensure_ascii=False) if as_json else text)
+    if as_json:
+        click.echo(json.dumps(answer, indent=2, ensure_ascii=False))
+    elif text:
+        click.echo(
+            "".join(
+                letter if letter.isprintable() or letter == "\n" else "\ufffd" for letter in text
+            )
+        )

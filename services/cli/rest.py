@@ -1,6 +1,6 @@
 """Headrace's REST API as the command line uses it; every refusal is one line."""
 
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -10,14 +10,30 @@ import httpx
 # An upload of millions is answered when the last row is in the table.
 UPLOAD_SECONDS = 3600.0
 CHUNK = 1 << 18
+PAGE = 1000
+CSV = {"Content-Type": "text/csv"}
 
 
 class RestError(RuntimeError):
-    """The API could not be reached, or refused; the text says what to do."""
+    """The API could not be reached, or refused; the text says what to do.
+
+    `problems` are what stands against a start: reason, detail and cure of each.
+    """
+
+    def __init__(self, message: str, problems: Sequence[Mapping[str, Any]] = ()) -> None:
+        super().__init__(message)
+        self.problems = problems
 
 
 class NotFoundError(RestError):
     """The API knows no such thing."""
+
+
+class AwayError(RestError):
+    """Nobody answers, or not now."""
+
+
+REFUSALS = {404: NotFoundError, 502: AwayError, 503: AwayError, 504: AwayError}
 
 
 class Rest:
@@ -32,8 +48,9 @@ class Rest:
         async with _client(url, key) as client:
             yield cls(client)
 
-    async def get(self, path: str) -> Any:
-        return (await self._call("GET", path)).json()
+    async def get(self, path: str, **wanted: Any) -> Any:
+        params = {name: value for name, value in wanted.items() if value is not None}
+        return (await self._call("GET", path, params=params)).json()
 
     async def text(self, path: str) -> str:
         return (await self._call("GET", path)).text
@@ -44,13 +61,32 @@ class Rest:
     async def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         return (await self._call("POST", path, json=body)).json()
 
-    async def upload(self, campaign: str, file: Path) -> Any:
-        """Stream a CSV file into a campaign."""
+    async def first(self, path: str, most: int, **wanted: Any) -> list[Any]:
+        """So many of a list at most, page by page; a page may be short although more follow."""
+        found: list[Any] = []
+        following: str | None = None
+        while len(found) < most:
+            size = min(most - len(found), PAGE)
+            told = await self.get(path, **wanted, limit=size, cursor=following)
+            found += told["data"]
+            following = told["next_cursor"]
+            if following is None:
+                break
+        return found
+
+    async def upload(
+        self,
+        campaign: str,
+        file: Path,
+        headers: Mapping[str, str] = CSV,
+        sent: Callable[[int], object] = lambda _: None,
+    ) -> Any:
+        """Stream a file into a campaign; `sent` is told the size of each part that went out."""
         answer = await self._call(
             "POST",
             f"/v1/campaigns/{campaign}/recipients",
-            content=_chunks(file),
-            headers={"Content-Type": "text/csv"},
+            content=_chunks(file, sent),
+            headers=headers,
             timeout=UPLOAD_SECONDS,
         )
         return answer.json()
@@ -80,12 +116,12 @@ class Rest:
             raise RestError(f"{path!r} is no path of the API") from None
         except httpx.TransportError as error:
             message = f"{self._client.base_url} does not answer ({type(error).__name__})"
-            raise RestError(message) from None
+            raise AwayError(message) from None
 
 
 def _refused(method: str, path: str, answer: httpx.Response) -> RestError:
-    refused = NotFoundError if answer.status_code == httpx.codes.NOT_FOUND else RestError
-    return refused(f"{method} {path}: {_refusal(answer)}")
+    kind = REFUSALS.get(answer.status_code, RestError)
+    return kind(f"{method} {path}: {_refusal(answer)}", _problems(answer))
 
 
 def _client(url: str, key: str) -> httpx.AsyncClient:
@@ -99,10 +135,19 @@ def _client(url: str, key: str) -> httpx.AsyncClient:
         raise RestError("HEADRACE_KEY holds a character that no key has") from None
 
 
-async def _chunks(file: Path) -> AsyncGenerator[bytes]:
+async def _chunks(file: Path, sent: Callable[[int], object]) -> AsyncGenerator[bytes]:
     with file.open("rb") as source:
         while chunk := source.read(CHUNK):
             yield chunk
+            sent(len(chunk))
+
+
+def _problems(answer: httpx.Response) -> Sequence[Mapping[str, Any]]:
+    try:
+        found: Sequence[Mapping[str, Any]] = answer.json()["problems"]
+    except (ValueError, LookupError, TypeError):
+        return ()
+    return found
 
 
 def _refusal(answer: httpx.Response) -> str:

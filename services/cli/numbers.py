@@ -1,0 +1,86 @@
+"""`headrace number`: the business numbers that campaigns are sent from."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from services.cli.calling import as_json, call, tell
+from services.cli.rest import NotFoundError, Rest
+
+SETTINGS = ("waba_id", "rate", "headroom", "portfolio_id", "token")
+
+
+@click.group()
+def number() -> None:
+    """Business numbers."""
+
+
+@number.command("set")
+@click.argument("phone_number_id")
+@click.option("--waba-id", help="Its account at Meta; needed for a new number.")
+@click.option("--rate", type=click.IntRange(1), help="Messages per second that Meta allows.")
+@click.option(
+    "--headroom", type=click.FloatRange(0, 1, max_open=True), help="Kept for live traffic."
+)
+@click.option("--portfolio-id", help="Its portfolio; '' for none.")
+@click.option("--token", help="NAME of HEADRACE_ACCESS_TOKEN_<NAME>; '' for the common token.")
+@as_json
+def set_number(phone_number_id: str, *, as_json: bool, **settings: Any) -> None:
+    """Register a business number, or change what is given of one."""
+    given = {name: value for name, value in settings.items() if value is not None}
+    told = call(lambda rest: _set_number(rest, f"/v1/phone-numbers/{phone_number_id}", given))
+    tell(told, f"Number {phone_number_id} is set.", as_json=as_json)
+
+
+async def _set_number(rest: Rest, path: str, given: dict[str, Any]) -> Any:
+    """A PUT replaces the whole, so what is not given is taken from what is there."""
+    try:
+        there = await rest.get(path)
+    except NotFoundError:
+        if "waba_id" not in given:
+            raise click.ClickException("--waba-id is needed for a new number") from None
+        there = {}
+    body = {name: there[name] for name in SETTINGS if name in there} | given
+    body = {name: None if value == "" else value for name, value in body.items()}
+    return await rest.put(path, body)
+
+
+@number.command("list")
+@as_json
+def list_numbers(*, as_json: bool) -> None:
+    """All numbers: id, account, pace, state and why."""
+    found = call(lambda rest: rest.get("/v1/phone-numbers"))["data"]
+    tell(found, "\n".join(_line(one) for one in found), as_json=as_json)
+
+
+def _step(name: str, done: str) -> click.Command:
+    @click.command(name, help=f"{name.capitalize()} a number.")
+    @click.argument("phone_number_id")
+    @as_json
+    def step(phone_number_id: str, *, as_json: bool) -> None:
+        told = call(lambda rest: rest.post(f"/v1/phone-numbers/{phone_number_id}/{name}"))
+        tell(told, f"Number {phone_number_id} is {done}.", as_json=as_json)
+
+    return step
+
+
+number.add_command(_step("pause", "paused"))
+number.add_command(_step("resume", "active"))
+
+
+def campaign_rate(one: Mapping[str, Any]) -> float:
+    """Messages a second that campaigns may send on a number now."""
+    planned = one.get("campaign_rate")
+    if planned is None:
+        planned = one["rate"] * (1 - one["headroom"])
+    slowed = one.get("effective_rate")
+    return float(planned if slowed is None else min(planned, slowed))
+
+
+def _line(one: Mapping[str, Any]) -> str:
+    reason = f" ({one['paused_reason']})" if one["paused_reason"] else ""
+    until = f" until {one['paused_until']}" if one["paused_until"] else ""
+    pace = f"{campaign_rate(one):g}/s of {one['rate']}/s"
+    ids = f"{one['phone_number_id']:<18}  {one['waba_id']:<18}"
+    return f"{ids}  {pace:<14}  {one['state']}{reason}{until}"

@@ -1,0 +1,42 @@
+"""`headrace campaign retry` and `settle`: what an operator decides of failed and unknown rows."""
+
+from typing import Any
+
+import click
+
+from services.cli.calling import as_json, call, campaign_id, tell
+from services.cli.rest import Rest
+
+
+@click.command("retry")
+@campaign_id
+@click.option("--status", type=click.Choice(("failed", "unknown")), required=True)
+@click.option("--error-code", "codes", multiple=True, type=int, help="Only these; may be repeated.")
+@as_json
+def retry(campaign_id: str, status: str, codes: tuple[int, ...], *, as_json: bool) -> None:
+    """Send failed or unknown messages again. An unknown one may have arrived: it comes twice."""
+    body = {"status": status} | ({"error_codes": list(codes)} if codes else {})
+    moved = call(lambda rest: _all(rest, f"/v1/campaigns/{campaign_id}/retry", body, "requeued"))
+    tell({"requeued": moved}, f"{moved:,} wait to be sent again.", as_json=as_json)
+
+
+@click.command("settle")
+@campaign_id
+@click.option("--as", "become", type=click.Choice(("failed",)), required=True)
+@as_json
+def settle(campaign_id: str, become: str, *, as_json: bool) -> None:
+    """Count what stayed unknown as failed, until evidence says otherwise."""
+    body = {"as": become}
+    moved = call(lambda rest: _all(rest, f"/v1/campaigns/{campaign_id}/settle", body, "settled"))
+    tell({"settled": moved}, f"{moved:,} are settled as {become}.", as_json=as_json)
+
+
+async def _all(rest: Rest, path: str, body: dict[str, Any], count: str) -> int:
+    """One call moves some thousands, and says where to go on."""
+    moved = 0
+    while True:
+        told = await rest.post(path, body)
+        moved += int(told[count])
+        if not told.get("next_cursor"):
+            return moved
+        body = body | {"cursor": told["next_cursor"]}

@@ -1,0 +1,72 @@
+"""`headrace campaign upload`: a file of recipients, told by its name what it is."""
+
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+from services.cli.calling import as_json, call, campaign_id, tell
+
+KINDS = {"csv": "text/csv", "ndjson": "application/x-ndjson", "json": "application/json"}
+SUFFIXES = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".txt": "csv",
+    ".ndjson": "ndjson",
+    ".jsonl": "ndjson",
+    ".json": "json",
+}
+
+
+@click.command("upload")
+@campaign_id
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(list(KINDS)),
+    help="Otherwise by the file's name: .csv, .ndjson or .json, each also with .gz.",
+)
+@as_json
+def upload(campaign_id: str, file: Path, kind: str | None, *, as_json: bool) -> None:
+    """Add the recipients of a FILE, all of it or nothing; says which rows were refused."""
+    headers = headers_for(file, kind)
+    with _progress(file) as sent:
+        told = call(lambda rest: rest.upload(campaign_id, file, headers, sent))
+    lines = ["{accepted} accepted, {duplicate} duplicate, {invalid} invalid".format(**told)]
+    lines += [f"row {reject['row']}: {reject['reason']}" for reject in told["rejects"]]
+    tell(told, "\n".join(lines), as_json=as_json)
+
+
+def headers_for(file: Path, kind: str | None) -> Mapping[str, str]:
+    """What the API is told of a file."""
+    gzipped = file.suffix.lower() == ".gz"
+    inner = file.with_suffix("") if gzipped else file
+    found = kind or SUFFIXES.get(inner.suffix.lower())
+    if found is None:
+        raise click.UsageError(
+            f"{file.name} does not say what it is: add --format {'|'.join(KINDS)}"
+        )
+    encoding = {"Content-Encoding": "gzip"} if gzipped else {}
+    return {"Content-Type": KINDS[found], **encoding}
+
+
+@contextmanager
+def _progress(file: Path) -> Generator[Callable[[int], object]]:
+    """On a terminal, how much of the file has gone out."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda _: None
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as shown:
+        task = shown.add_task("Uploading", total=file.stat().st_size or None)
+        yield lambda size: shown.advance(task, size)
