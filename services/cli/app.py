@@ -9,14 +9,14 @@ from services.cli.interrupts import INTERRUPTED, raise_in_the_work
 
 # Where each is, and its line in the list of all.
 COMMANDS = {
-    "campaign": ("services.cli.commands", "Campaigns, from a draft to its report."),
+    "campaign": ("services.cli.campaigns", "Campaigns, from a draft to its report."),
     "demo": ("services.cli.demo", "Run a whole campaign here."),
     "doctor": ("services.cli.doctor", "Look at what a sender needs."),
-    "halt": ("services.cli.commands", "Stop everything."),
+    "halt": ("services.cli.halting", "Stop everything."),
     "keys": ("services.cli.keys", "API keys."),
     "migrate": ("services.cli.migrate", "Bring the database of DATABASE_URL to the newest schema."),
-    "number": ("services.cli.commands", "Business numbers."),
-    "unhalt": ("services.cli.commands", "Let messages leave again."),
+    "number": ("services.cli.numbers", "Business numbers."),
+    "unhalt": ("services.cli.halting", "Let messages leave again."),
     "up": ("services.cli.up", "Run everything here until Ctrl-C."),
 }
 
