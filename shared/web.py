@@ -1,7 +1,8 @@
 """What both services show beside their own routes: health, metrics and errors as problem+json."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any, Final
 
 import structlog
@@ -25,7 +26,10 @@ Check = Callable[[], Awaitable[str | None]]
 
 
 class Problem(Exception):  # noqa: N818  # the word of RFC 9457, which callers see
-    """An answer of RFC 9457: `detail` says what to do, `errors` names fields or rows."""
+    """An answer of RFC 9457: `detail` says what to do, `errors` names fields or rows.
+
+    `members` are what this kind of problem says beside them.
+    """
 
     def __init__(
         self,
@@ -34,17 +38,20 @@ class Problem(Exception):  # noqa: N818  # the word of RFC 9457, which callers s
         *,
         errors: Sequence[dict[str, Any]] = (),
         headers: dict[str, str] | None = None,
+        members: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         super().__init__(detail)
         self.status = status
         self.detail = detail
         self.errors = list(errors)
         self.headers = headers
+        self.members = members
 
 
 def problem_response(problem: Problem) -> JSONResponse:
     """Render a problem as `application/problem+json`."""
     body = {
+        **problem.members,
         "type": "about:blank",
         "title": HTTPStatus(problem.status).phrase,
         "status": problem.status,

@@ -1,5 +1,6 @@
 """Exact counts per campaign: deltas written with the rows, folded by a loop, read as one sum."""
 
+from collections.abc import Iterable
 from datetime import datetime
 
 from sqlalchemy import TIMESTAMP, text
@@ -61,6 +62,17 @@ _TOTALS = text(f"""
 SELECT status::text, sum(entered - departed)::bigint AS total FROM {_BOTH} GROUP BY status
 """)  # built from constants
 
+_PENDING = text("""
+SELECT campaign_id, sum(entered - departed)::bigint AS total FROM (
+    SELECT campaign_id, entered, departed FROM campaign_counters
+    WHERE campaign_id = ANY(CAST(:campaigns AS bigint[])) AND status = 'pending'
+    UNION ALL
+    SELECT campaign_id, entered, departed FROM counter_deltas
+    WHERE campaign_id = ANY(CAST(:campaigns AS bigint[])) AND status = 'pending'
+) AS both_parts
+GROUP BY campaign_id
+""")
+
 _ERRORS = text(f"""
 SELECT error_code, sum(entered)::bigint AS met FROM {_BOTH}
 WHERE error_code <> 0 AND status IN ('pending', 'unknown', 'failed')
@@ -88,6 +100,13 @@ async def totals(connection: AsyncConnection, campaign_id: int) -> dict[Status, 
     rows = await connection.execute(_TOTALS, {"campaign": campaign_id})
     found = {row.status: row.total for row in rows}
     return {status: found.get(status, 0) for status in Status}
+
+
+async def pending(connection: AsyncConnection, campaign_ids: Iterable[int]) -> dict[int, int]:
+    """Messages of each campaign that wait to be sent."""
+    campaigns = list(campaign_ids)
+    rows = await connection.execute(_PENDING, {"campaigns": campaigns})
+    return dict.fromkeys(campaigns, 0) | {row.campaign_id: row.total for row in rows}
 
 
 async def errors_met(connection: AsyncConnection, campaign_id: int) -> dict[int, int]:

@@ -10,13 +10,15 @@ from fastapi.encoders import jsonable_encoder
 from fastapi.responses import JSONResponse
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validator
 
+from services.sender.api.checks import refusal
 from services.sender.api.connection import ConnectionDep
 from services.sender.api.idempotency import Answer, OnceDep
 from services.sender.api.keys import Operator, Reader
 from services.sender.api.paging import Cursor, Limit, after, page
 from services.sender.api.process import RuntimeDep
-from services.sender.campaigns import lifecycle, progress
+from services.sender.campaigns import lifecycle, progress, starts
 from services.sender.campaigns.lifecycle import Campaign
+from services.sender.campaigns.starts import NotReady
 from services.sender.campaigns.template import TemplateError, compile_template
 from shared.domain.campaigns import ENDED, Audience, CampaignState, UnknownPolicy
 from shared.domain.phones import is_country
@@ -137,6 +139,7 @@ async def get_campaign(campaign_id: UUID, connection: ConnectionDep, _: Reader) 
 @router.post("/{campaign_id}/start")
 async def start(
     campaign_id: UUID,
+    runtime: RuntimeDep,
     connection: ConnectionDep,
     caller: Operator,
     once: OnceDep,
@@ -144,19 +147,26 @@ async def start(
 ) -> JSONResponse:
     """Start a draft, now or `at` a time; its start closes its audience unless it is kept open.
 
-    With `at`, also a scheduled campaign, or one whose start was missed, gets another time.
+    With `at`, also a scheduled campaign, or one whose start was missed, gets another time. What
+    `check` would call a problem is refused with what `check` says.
     """
     asked = body or Start()
 
     async def effect() -> Answer:
         at = _future("at", asked.at)
         actor, keep_open = caller.actor, asked.keep_open
-        if at is None:
-            moved = await lifecycle.start(connection, campaign_id, actor, keep_open=keep_open)
-        else:
-            moved = await lifecycle.schedule(
-                connection, campaign_id, at, actor, keep_open=keep_open
-            )
+        token_for = runtime.settings.token_for
+        try:
+            if at is None:
+                moved = await starts.start(
+                    connection, campaign_id, actor, token_for, keep_open=keep_open
+                )
+            else:
+                moved = await starts.schedule(
+                    connection, campaign_id, at, actor, keep_open=keep_open
+                )
+        except NotReady as refused:
+            raise await refusal(connection, refused, runtime.settings) from None
         return Answer(200, _shown(moved))
 
     return await once.run(connection, effect)

@@ -8,7 +8,16 @@ import structlog
 from fastapi import FastAPI, Request, Response
 from sqlalchemy.exc import SQLAlchemyError
 
-from services.sender.api import campaigns, halt, keyring, numbers, recipients, requeue, results
+from services.sender.api import (
+    campaigns,
+    checks,
+    halt,
+    keyring,
+    numbers,
+    recipients,
+    requeue,
+    results,
+)
 from services.sender.campaigns.lifecycle import CampaignRefused, UnknownCampaign, UnknownNumber
 from shared.db.faults import is_poison
 from shared.periodic import describe
@@ -23,7 +32,7 @@ UPLOADS: Final = 3
 def install_routes(app: FastAPI) -> None:
     """Add the routes under `/v1`. They expect the `Runtime` as `request.state.runtime`."""
     app.state.upload_slots = asyncio.Semaphore(UPLOADS)
-    for routes in (numbers, halt, keyring, campaigns, requeue, recipients, results):
+    for routes in (numbers, halt, keyring, campaigns, checks, requeue, recipients, results):
         app.include_router(routes.router)
     _install_refusals(app)
     for fault in (SQLAlchemyError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError):

@@ -1,4 +1,4 @@
-"""The transitions of a campaign: each one conditional statement and one line in its event log."""
+"""The moves of a campaign: each one conditional statement and one line in its event log."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,6 @@ from sqlalchemy import RowMapping, TextClause, bindparam, text
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.sender.campaigns.readiness import obstacle
 from shared.db.campaigns import add_event
 from shared.db.notices import WAKE
 from shared.domain.campaigns import ENDED, Audience, CampaignState
@@ -39,6 +38,9 @@ _CREATE = _CREATE.bindparams(bindparam("template", type_=JSONB), bindparam("labe
 _FIND = text(f"""
 SELECT {_COLUMNS} FROM campaigns WHERE public_id = :public_id
 """)  # built from constants
+_FIND_HELD = text(f"""
+SELECT {_COLUMNS} FROM campaigns WHERE public_id = :public_id FOR NO KEY UPDATE
+""")  # built from constants
 _LIST = text(f"""
 SELECT {_COLUMNS} FROM campaigns
 WHERE (CAST(:before AS bigint) IS NULL OR id < :before)
@@ -47,46 +49,34 @@ ORDER BY id DESC LIMIT :limit
 """)  # built from constants
 
 
-def _move(change: str, condition: str) -> TextClause:
+def moving(change: str, condition: str) -> TextClause:
+    """A statement that makes a move where its condition holds. Both are constants."""
     return text(
         f"UPDATE campaigns SET {change}"  # built from constants
         f" WHERE public_id = :public_id AND {condition} RETURNING {_COLUMNS}"
     )
 
 
-_RUN = (
-    "state = 'running', started_at = now(), keep_open = keep_open OR :keep_open,"
-    " audience = CASE WHEN keep_open OR :keep_open THEN audience ELSE 'closed' END"
-)
-_START = _move(_RUN, "state = 'draft'")
-_START_DUE = _move(_RUN, "state = 'scheduled' AND start_at <= now()")
-# The audience stays as it is: it closes at the start. A start that was paused or missed may get
-# another time.
-_SCHEDULE = _move(
-    "state = 'scheduled', pause_reason = NULL, start_at = :at, keep_open = keep_open OR :keep_open",
-    "(state IN ('draft', 'scheduled') OR state = 'paused' AND started_at IS NULL)"
-    " AND coalesce(expires_at > :at, true)",
-)
-_PAUSE = _move("state = 'paused', pause_reason = 'operator'", "state IN ('running', 'scheduled')")
+_PAUSE = moving("state = 'paused', pause_reason = 'operator'", "state IN ('running', 'scheduled')")
 # What has never run waits for its time again, or, when that has passed, for the scheduler's next
 # look, which checks what every start checks.
-_RESUME = _move(
+_RESUME = moving(
     "state = CASE WHEN started_at IS NULL THEN 'scheduled' ELSE 'running' END,"
     " start_at = CASE WHEN started_at IS NULL THEN greatest(start_at, now()) ELSE start_at END,"
     " pause_reason = NULL",
     "state = 'paused'",
 )
-_CANCEL = _move(
+_CANCEL = moving(
     "state = 'cancelled', pause_reason = NULL, audience = 'closed', ended_at = now()",
     "state IN ('draft', 'scheduled', 'running', 'paused')",
 )
-_CLOSE = _move(
+_CLOSE = moving(
     "audience = 'closed', keep_open = false",
     "audience = 'open' AND state IN ('draft', 'scheduled', 'running', 'paused')",
 )
 
 # What is not asked for stays. `expires_at` may be taken away, so its null is no silence.
-_CHANGE = _move(
+_CHANGE = moving(
     "weight = coalesce(:weight, weight), labels = coalesce(:labels, labels),"
     " expires_at = CASE WHEN :set_expires_at THEN CAST(:expires_at AS timestamptz)"
     " ELSE expires_at END",
@@ -154,7 +144,16 @@ async def create(connection: AsyncConnection, draft: Mapping[str, Any], actor: s
 
 async def find(connection: AsyncConnection, public_id: UUID) -> Campaign:
     """The campaign. Raises `UnknownCampaign`."""
-    found = (await connection.execute(_FIND, {"public_id": public_id})).mappings().first()
+    return await _find(connection, _FIND, public_id)
+
+
+async def find_held(connection: AsyncConnection, public_id: UUID) -> Campaign:
+    """The campaign, which nobody else moves before the transaction ends."""
+    return await _find(connection, _FIND_HELD, public_id)
+
+
+async def _find(connection: AsyncConnection, query: TextClause, public_id: UUID) -> Campaign:
+    found = (await connection.execute(query, {"public_id": public_id})).mappings().first()
     if found is None:
         raise UnknownCampaign
     return _campaign(found)
@@ -169,36 +168,6 @@ async def newest(
     return [_campaign(row) for row in found.mappings()]
 
 
-async def start(
-    connection: AsyncConnection, public_id: UUID, actor: str, *, keep_open: bool
-) -> Campaign:
-    """Start a draft that has recipients and what its template needs of them."""
-    before = await find(connection, public_id)
-    if before.state == CampaignState.DRAFT:
-        await _check_start(connection, before, keep_open=keep_open or before.keep_open)
-    values = {"public_id": public_id, "keep_open": keep_open}
-    return await _transition(connection, _START, values, "started", actor)
-
-
-async def schedule(
-    connection: AsyncConnection, public_id: UUID, at: datetime, actor: str, *, keep_open: bool
-) -> Campaign:
-    """Let what has not run yet start at a time; until then its audience stays open."""
-    before = await find(connection, public_id)
-    _check_times(at, before.expires_at)
-    values = {"public_id": public_id, "at": at, "keep_open": keep_open}
-    details = {"at": at.isoformat()}
-    return await _transition(connection, _SCHEDULE, values, "scheduled", actor, details)
-
-
-async def start_due(connection: AsyncConnection, public_id: UUID, actor: str) -> Campaign:
-    """Start a scheduled campaign whose time has come, under the conditions of every start."""
-    before = await find(connection, public_id)
-    await _check_start(connection, before, keep_open=before.keep_open)
-    values = {"public_id": public_id, "keep_open": False}
-    return await _transition(connection, _START_DUE, values, "started", actor)
-
-
 async def change(
     connection: AsyncConnection, public_id: UUID, changes: Mapping[str, Any], actor: str
 ) -> Campaign:
@@ -211,26 +180,26 @@ async def change(
         "public_id": public_id,
     }
     details = to_jsonable_python(changes)
-    return await _transition(connection, _CHANGE, values, "changed", actor, details)
+    return await transition(connection, _CHANGE, values, "changed", actor, details)
 
 
 async def pause(connection: AsyncConnection, public_id: UUID, actor: str) -> Campaign:
-    return await _transition(connection, _PAUSE, {"public_id": public_id}, "paused", actor)
+    return await transition(connection, _PAUSE, {"public_id": public_id}, "paused", actor)
 
 
 async def resume(connection: AsyncConnection, public_id: UUID, actor: str) -> Campaign:
     """Resume a paused campaign, whatever the reason: who resumes it has looked."""
-    return await _transition(connection, _RESUME, {"public_id": public_id}, "resumed", actor)
+    return await transition(connection, _RESUME, {"public_id": public_id}, "resumed", actor)
 
 
 async def cancel(connection: AsyncConnection, public_id: UUID, actor: str) -> Campaign:
     """Nothing more leaves; what is on the wire ends as it ends."""
-    return await _transition(connection, _CANCEL, {"public_id": public_id}, "cancelled", actor)
+    return await transition(connection, _CANCEL, {"public_id": public_id}, "cancelled", actor)
 
 
 async def close(connection: AsyncConnection, public_id: UUID, actor: str) -> Campaign:
     """No more recipients will come, so the campaign may complete."""
-    return await _transition(connection, _CLOSE, {"public_id": public_id}, "closed", actor)
+    return await transition(connection, _CLOSE, {"public_id": public_id}, "closed", actor)
 
 
 async def hold_open(connection: AsyncConnection, campaign_id: int) -> None:
@@ -248,10 +217,11 @@ async def hold_open(connection: AsyncConnection, campaign_id: int) -> None:
         raise CampaignRefused("the campaign has expired: it takes no more recipients")
 
 
-async def _check_start(connection: AsyncConnection, campaign: Campaign, *, keep_open: bool) -> None:
-    found = await obstacle(connection, campaign.id, campaign.template, keep_open=keep_open)
-    if found is not None:
-        raise CampaignRefused(found)
+def cannot_be(moved: str, campaign: Campaign) -> str:
+    """Why a move is refused, in words."""
+    because = f" ({campaign.pause_reason})" if campaign.pause_reason else ""
+    stands = f"the campaign is {campaign.state}{because} and its audience is {campaign.audience}"
+    return f"{stands}: it cannot be {moved}"
 
 
 def _check_times(start_at: datetime | None, expires_at: datetime | None) -> None:
@@ -259,7 +229,7 @@ def _check_times(start_at: datetime | None, expires_at: datetime | None) -> None
         raise CampaignRefused("the campaign would expire before its start")
 
 
-async def _transition(
+async def transition(
     connection: AsyncConnection,
     move: TextClause,
     values: Mapping[str, Any],
@@ -271,11 +241,7 @@ async def _transition(
     moved = (await connection.execute(move, values)).mappings().first()
     if moved is None:
         now = await find(connection, values["public_id"])
-        because = f" ({now.pause_reason})" if now.pause_reason else ""
-        raise CampaignRefused(
-            f"the campaign is {now.state}{because} and its audience is {now.audience}:"
-            f" it cannot be {kind}"
-        )
+        raise CampaignRefused(cannot_be(kind, now))
     campaign = _campaign(moved)
     reason = {"reason": campaign.pause_reason} if kind == "paused" else {}
     await add_event(connection, campaign.id, kind, actor, **reason, **details)

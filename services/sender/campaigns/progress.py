@@ -8,7 +8,7 @@ from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.sender.campaigns.lifecycle import Campaign
-from services.sender.campaigns.readiness import obstacle
+from services.sender.campaigns.readiness import obstacles
 from shared.db.counters import errors_met, totals
 from shared.domain.campaigns import ENDED, Audience, CampaignState
 from shared.whatsapp.errors import rule_for
@@ -108,8 +108,11 @@ async def _not_ready(connection: AsyncConnection, campaign: Campaign) -> Holding
     """What would keep a scheduled campaign from starting, said before its time has come."""
     if campaign.state != CampaignState.SCHEDULED:
         return None
-    found = await obstacle(connection, campaign.id, campaign.template, keep_open=campaign.keep_open)
-    return Holding("not_ready", found, None) if found else None
+    found = await obstacles(connection, campaign)
+    if not found:
+        return None
+    detail = "; ".join(one.detail for one in found)
+    return Holding("not_ready", detail, "; ".join(one.cure for one in found))
 
 
 def _expired(facts: Row[Any], campaign: Campaign) -> Holding | None:

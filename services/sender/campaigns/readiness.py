@@ -1,20 +1,25 @@
-"""What keeps a campaign from starting now."""
+"""What stands against a campaign's start: all of it at once, each with its cure."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import text
+from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.sender.campaigns.lifecycle import Campaign, cannot_be
 from services.sender.campaigns.template import compile_template
+from shared.domain.campaigns import CampaignState
+from shared.settings import SettingsError
+
+TokenFor = Callable[[str | None], str]
 
 # An upload without a heartbeat for two minutes has died with its process.
 _FACTS = text("""
 SELECT
     coalesce(expires_at <= now(), false) AS expired,
-    (SELECT r.parameters FROM recipients r WHERE r.id = (
-        SELECT id FROM messages WHERE campaign_id = :campaign ORDER BY id LIMIT 1
-    )) AS first,
+    (SELECT id FROM messages WHERE campaign_id = :campaign ORDER BY id LIMIT 1) IS NULL AS empty,
     EXISTS (
         SELECT FROM uploads WHERE campaign_id = :campaign AND state = 'running'
         AND heartbeat_at > now() - interval '2 minutes'
@@ -22,24 +27,159 @@ SELECT
 FROM campaigns WHERE id = :campaign
 """)
 
+# The first, the last, and up to 99 between them at even distances, however many there are.
+_LACKING = text("""
+WITH ends AS MATERIALIZED (
+    SELECT (SELECT id FROM messages WHERE campaign_id = :campaign ORDER BY id LIMIT 1) AS first,
+        (SELECT id FROM messages WHERE campaign_id = :campaign ORDER BY id DESC LIMIT 1) AS last
+), sample AS MATERIALIZED (
+    SELECT DISTINCT found.id
+    FROM ends CROSS JOIN generate_series(0, 100) AS place CROSS JOIN LATERAL (
+        SELECT id FROM messages
+        WHERE campaign_id = :campaign AND id >= first + (last - first) * place / 100
+        ORDER BY id LIMIT 1
+    ) AS found
+)
+SELECT upload_id, name, count(*) FILTER (WHERE parameters ->> name IS NULL) AS lacking,
+    count(*) AS seen
+FROM sample JOIN recipients USING (id) CROSS JOIN unnest(CAST(:columns AS text[])) AS name
+GROUP BY upload_id, name
+HAVING count(*) FILTER (WHERE parameters ->> name IS NULL) > 0
+""")
 
-async def obstacle(
-    connection: AsyncConnection, campaign_id: int, template: Mapping[str, Any], *, keep_open: bool
-) -> str | None:
-    """What is missing or in the way, with its cure; None when it may start."""
-    facts = (await connection.execute(_FACTS, {"campaign": campaign_id})).one()
-    if facts.expired:
-        return "the campaign has expired: give it a later expires_at first"
-    if facts.uploading and not keep_open:
-        return (
-            "an upload is under way, and starting closes the audience:"
-            " wait for it, or start with keep_open"
-        )
-    if facts.first is None:
-        return "the campaign has no recipients: upload some first"
-    columns = compile_template(template).columns
-    missing = [column for column in columns if column not in facts.first]
-    if missing:
-        names = ", ".join(missing)
-        return f"the template needs columns that the recipients do not have: {names}"
-    return None
+_TOKEN = text("SELECT token_name FROM numbers WHERE phone_number_id = :number")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something to know before a campaign starts, and its cure."""
+
+    reason: str
+    detail: str
+    cure: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lacking:
+    """Columns without a value, by a look at some recipients of each part of the audience.
+
+    `files`: nobody of an upload has one. `rows`: only some of an upload have one.
+    """
+
+    files: list[str]
+    rows: list[str]
+
+
+async def obstacles(connection: AsyncConnection, campaign: Campaign) -> list[Finding]:
+    """What is missing or in the way, whatever the campaign's state."""
+    facts = (await connection.execute(_FACTS, {"campaign": campaign.id})).one()
+    found = (
+        _expired(facts, campaign),
+        _uploading(facts, campaign),
+        _empty(facts, campaign),
+        await _misfit(connection, campaign),
+    )
+    return [one for one in found if one is not None]
+
+
+async def start_problems(
+    connection: AsyncConnection,
+    campaign: Campaign,
+    states: Collection[str],
+    token_for: TokenFor,
+) -> list[Finding]:
+    """What refuses the start of a campaign that has to be in one of `states`."""
+    return [
+        *([] if campaign.state in states else [_wrong_state(campaign, "started")]),
+        *await obstacles(connection, campaign),
+        *await _without_token(connection, campaign, token_for),
+    ]
+
+
+def schedule_problems(campaign: Campaign, at: datetime) -> list[Finding]:
+    """What refuses a start at a time ahead: whatever else is missing may come until then."""
+    found = [] if _may_be_scheduled(campaign) else [_wrong_state(campaign, "scheduled")]
+    if campaign.expires_at is not None and campaign.expires_at <= at:
+        cure = f"PATCH {place(campaign)} with a later expires_at, or start it earlier"
+        detail = "the campaign would expire before its start"
+        found.append(Finding("expires_before_start", detail, cure))
+    return found
+
+
+async def lacking(connection: AsyncConnection, campaign: Campaign) -> Lacking:
+    """What the template needs and recipients do not have."""
+    columns = compile_template(campaign.template).columns
+    if not columns:
+        return Lacking([], [])
+    values = {"campaign": campaign.id, "columns": list(columns)}
+    rows = (await connection.execute(_LACKING, values)).all()
+    files = {row.name for row in rows if row.lacking == row.seen}
+    some = {row.name for row in rows} - files
+    return Lacking(_ordered(columns, files), _ordered(columns, some))
+
+
+def place(campaign: Campaign) -> str:
+    """Where the API has it."""
+    return f"/v1/campaigns/{campaign.public_id}"
+
+
+def _ordered(columns: Sequence[str], wanted: Collection[str]) -> list[str]:
+    return [column for column in columns if column in wanted]
+
+
+def _expired(facts: Row[Any], campaign: Campaign) -> Finding | None:
+    if not facts.expired:
+        return None
+    cure = f"PATCH {place(campaign)} with a later expires_at"
+    return Finding("expired", "the campaign has expired", cure)
+
+
+def _uploading(facts: Row[Any], campaign: Campaign) -> Finding | None:
+    if campaign.keep_open or not facts.uploading:
+        return None
+    detail = "an upload is under way, and the start closes the audience"
+    return Finding("upload_under_way", detail, "wait for it, or start with keep_open")
+
+
+def _empty(facts: Row[Any], campaign: Campaign) -> Finding | None:
+    if not facts.empty:
+        return None
+    cure = f"POST {place(campaign)}/recipients"
+    return Finding("no_recipients", "the campaign has no recipients", cure)
+
+
+async def _misfit(connection: AsyncConnection, campaign: Campaign) -> Finding | None:
+    missing = (await lacking(connection, campaign)).files
+    if not missing:
+        return None
+    detail = f"the template needs columns that recipients do not have: {', '.join(missing)}"
+    cure = "recipients never change: POST /v1/campaigns for a new one, and upload a file with them"
+    return Finding("missing_columns", detail, cure)
+
+
+async def _without_token(
+    connection: AsyncConnection, campaign: Campaign, token_for: TokenFor
+) -> list[Finding]:
+    name = await connection.scalar(_TOKEN, {"number": campaign.phone_number_id})
+    try:
+        token_for(name)
+    except SettingsError as error:
+        return [Finding("token_missing", str(error), "set it for every sender, and restart them")]
+    return []
+
+
+def _may_be_scheduled(campaign: Campaign) -> bool:
+    """What was paused before it ever ran may get another time."""
+    if campaign.state == CampaignState.PAUSED:
+        return campaign.started_at is None
+    return campaign.state in (CampaignState.DRAFT, CampaignState.SCHEDULED)
+
+
+def _wrong_state(campaign: Campaign, move: str) -> Finding:
+    cures: dict[str, str] = {
+        CampaignState.SCHEDULED: f"POST {place(campaign)}/start with another at",
+        CampaignState.PAUSED: f"POST {place(campaign)}/resume",
+        CampaignState.RUNNING: f"GET {place(campaign)} says how far it is",
+    }
+    cure = cures.get(campaign.state, "POST /v1/campaigns for a new one")
+    return Finding("wrong_state", cannot_be(move, campaign), cure)

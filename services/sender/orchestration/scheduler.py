@@ -5,7 +5,8 @@ from uuid import UUID
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.sender.campaigns.lifecycle import CampaignRefused, start_due
+from services.sender.campaigns.lifecycle import CampaignRefused
+from services.sender.campaigns.starts import start_due
 from shared.db.campaigns import add_event
 from shared.domain.campaigns import PauseReason
 
