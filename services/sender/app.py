@@ -131,7 +131,7 @@ async def _unready(app: FastAPI) -> str | None:
 async def _orchestrator(settings: SenderSettings, engine: AsyncEngine) -> AsyncGenerator[None]:
     tasks = [
         asyncio.create_task(every(seconds, step, name=name))
-        for name, (seconds, step) in loops(engine, settings.lease_s).items()
+        for name, (seconds, step) in loops(engine, settings).items()
     ]
     try:
         yield

@@ -37,3 +37,4 @@ RECORD_BATCH = Histogram(
 )
 RECORD_WAITING = Gauge("headrace_record_waiting", "Results not yet written")
 UNMATCHED = Counter("headrace_unmatched_results", "Results whose row had moved on")
+PRUNED = Counter("headrace_pruned", "Rows, or days of webhooks, pruned for their age", ["kind"])

@@ -56,6 +56,9 @@ class SenderSettings(DatabaseSettings):
     lease_s: float = Field(90, gt=0)
     #: Most messages of one number in flight in one process.
     concurrency: int = Field(512, ge=1, le=4096)
+    # Meta sends a webhook again for seven days.
+    keep_webhooks_days: int = Field(14, ge=8, le=3650)
+    keep_rejects_days: int = Field(30, ge=1, le=3650)
     #: Where numbers must begin to be sent to; None for all.
     allowed_recipients: Annotated[tuple[str, ...] | None, NoDecode, BeforeValidator(prefixes)] = (
         Field(None, repr=False, validate_default=False)

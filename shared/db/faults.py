@@ -12,6 +12,9 @@ DatabaseFault = (DBAPIError, PoolTimeoutError, OSError, TimeoutError)
 # raised by a trigger. All others speak of the server or of us, and the same batch is tried again.
 _POISON_CLASSES = ("21", "22", "23", "54", "P0")
 
+#: SQLSTATE of a lock that was not there within `lock_timeout`.
+LOCK_NOT_AVAILABLE = "55P03"
+
 
 def sqlstate(error: DBAPIError) -> str:
     """Postgres' code for an error; empty where the driver itself refused."""

@@ -235,6 +235,19 @@ async def test_late_proof_of_arrival_cancels_what_has_not_left(
     await check_counters(engine, campaign)
 
 
+@pytest.mark.parametrize(("call", "body"), [("retry", UNKNOWN), ("settle", SETTLE)])
+async def test_an_unknown_attempt_is_in_the_history_whoever_made_it_unknown(
+    api: Api, engine: AsyncEngine, call: str, body: dict[str, Any]
+) -> None:
+    campaign = await plant_campaign(engine)
+    (one,) = await plant_messages(engine, campaign, status="unknown", error_code=2)
+
+    await post(api, engine, campaign, call, body)
+
+    (past,) = (await history(engine, [one]))[one]
+    assert (past.attempt, past.outcome, past.error_code) == (1, "unknown", 2)
+
+
 async def test_a_late_reply_to_the_attempt_before_finds_no_row(
     api: Api, engine: AsyncEngine
 ) -> None:
