@@ -19,7 +19,7 @@ MOBILES = (
     ("+62 812", 8),
     ("+52 55", 8),
     ("+27 82", 7),
-    ("+44 7400", 6),
+    ("+44 7401", 6),  # not 7400: there the simulator has its magic numbers
 )
 NAMES = ("Amina", "João", "Zoë", "李雷", "O'Brien, Pat", 'Ana "Nana" Souza', "Mary\nJane", "أمل")
 CITIES = ("Lagos", "São Paulo", "Pune", "Köln", "Jakarta", "Puebla", "Durban", "Leeds")

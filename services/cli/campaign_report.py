@@ -11,6 +11,7 @@ from services.cli.progress import funnel, waiting
 from services.cli.rest import Rest
 from services.cli.starting import finding
 from services.cli.times import local
+from shared.domain.status import Status
 
 TIMES = ("created_at", "start_at", "started_at", "ended_at", "expires_at")
 
@@ -44,7 +45,8 @@ def _lines(told: Mapping[str, Any], errors: Sequence[Mapping[str, Any]]) -> Iter
     yield from _section("Uploads", map(_upload, told["uploads"]))
     yield from _section("Not sending", map(finding, told["holding"]))
     campaign = told["id"]
-    yield f"Who and why: headrace campaign recipients {campaign} --status failed"
+    if counts.get(Status.FAILED):
+        yield f"Who and why: headrace campaign recipients {campaign} --status failed"
     yield f"Everybody:   headrace campaign export {campaign}"
 
 

@@ -40,8 +40,13 @@ def recipient(campaign_id: str, recipient_id: int, *, as_json: bool) -> None:
 
 
 def _line(one: Mapping[str, Any]) -> str:
-    cells = (f"{one['id']:>8}", f"{one['phone']:<16}", f"{one['status']:<9}", _why(one))
+    cells = (f"{one['id']:>8}", f"{_plus(one['phone']):<16}", f"{one['status']:<9}", _why(one))
     return "  ".join((*cells, one["external_id"] or "")).rstrip()
+
+
+def _plus(address: str) -> str:
+    """A number as people write it; a user id as it is."""
+    return f"+{address}" if address.isdecimal() else address
 
 
 def _why(one: Mapping[str, Any]) -> str:

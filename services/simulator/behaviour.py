@@ -7,15 +7,19 @@ from typing import TypeVar
 
 from services.simulator.dice import Dice, Die
 from services.simulator.limits import LastSecond, Pairs, in_episode
+from services.simulator.magic import error_of
 from services.simulator.scenario import (
     AmbiguousShare,
     FailedShare,
     RecipientShare,
     Scenario,
 )
+from shared.whatsapp.errors import OutcomeKind
 
 _THROTTLED = 130429
 _PAIR = 131056
+# In the place of a share's. Only what is final is met again: the rest ends as in the field.
+_MAGIC, _ONCE, _FINAL = -1, 1, OutcomeKind.FAILED
 
 _Share = TypeVar("_Share", bound=RecipientShare)
 
@@ -63,10 +67,11 @@ class Behaviour:
 
     def judge(self, number: str, to: str, now: float) -> Verdict:
         """Decide in Meta's order: the number's limits, the pair's, then the message itself."""
-        if self._throttles(number, now):
-            return Refused(_THROTTLED)
-        if self._pairs and not self._pairs.admit(number, to, now):
-            return Refused(_PAIR)
+        if limited := self._limit(number, to, now):
+            return Refused(limited)
+        told = error_of(to)
+        if told and (told.outcome is _FINAL or self._may_meet(Die.ERROR, _MAGIC, to, _ONCE)):
+            return Refused(told.code)
         if not self._chancy:
             return CLEAR
         dice = Dice(self._scenario.seed, to)
@@ -85,6 +90,13 @@ class Behaviour:
         if not failed:
             return None
         return self._pick(Dice(self._scenario.seed, to), Die.FAILED, failed, to)
+
+    def _limit(self, number: str, to: str, now: float) -> int | None:
+        if self._throttles(number, now):
+            return _THROTTLED
+        if self._pairs and not self._pairs.admit(number, to, now):
+            return _PAIR
+        return None
 
     def _throttles(self, number: str, now: float) -> bool:
         first_at = self._first_at.setdefault(number, now)
@@ -105,12 +117,11 @@ class Behaviour:
         for place, share in enumerate(shares):
             upto += share.share
             if dice.hits(die, upto):
-                return share if self._may_meet(die, place, share, to) else None
+                times = share.times_per_recipient
+                return share if times is None or self._may_meet(die, place, to, times) else None
         return None
 
-    def _may_meet(self, die: int, place: int, share: RecipientShare, to: str) -> bool:
-        if share.times_per_recipient is None:
-            return True
+    def _may_meet(self, die: int, place: int, to: str, times: int) -> bool:
         key = (die, place, to)
         self._met[key] += 1
-        return self._met[key] <= share.times_per_recipient
+        return self._met[key] <= times

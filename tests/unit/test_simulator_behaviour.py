@@ -117,3 +117,33 @@ def test_the_pair_limit_is_off_unless_asked_for() -> None:
     strict = behaviour(pair_limit={}).judge
     verdicts = Counter(strict("n", "a", 0.0) for _ in range(46))
     assert verdicts == {Clear(): 45, Refused(131056): 1}
+
+
+@pytest.mark.parametrize(
+    ("number", "verdicts"),
+    [
+        ("+447400131026", [Refused(131026)] * 3),  # final: as often as it is tried
+        ("447400131026", [Refused(131026)] * 3),
+        (
+            "+447400131056",
+            [Refused(131056), Clear(), Clear()],
+        ),  # to be tried again: in the end it works
+        ("+447400132001", [Refused(132001), Clear(), Clear()]),  # the template's: cured by a resume
+        ("+447400131050", [Refused(131050)] * 3),  # opts the person out
+        ("+447400130429", [Clear()] * 3),  # the number's, and so everybody's
+        ("+447400131031", [Clear()] * 3),  # the account's
+        ("+447400131005", [Clear()] * 3),  # the token's
+        ("+447401131026", [Clear()] * 3),
+        ("+4474001310260", [Clear()] * 3),
+        ("US.447400131026", [Clear()] * 3),
+    ],
+)
+def test_magic_numbers_meet_their_code(number: str, verdicts: list[Verdict]) -> None:
+    judge = behaviour().judge
+    assert [judge("n", number, 0.0) for _ in verdicts] == verdicts
+
+
+def test_limits_come_before_magic() -> None:
+    judge = behaviour(throughput=1).judge
+    assert judge("n", "+447400131056", 0.0) == Refused(131056)
+    assert judge("n", "+447400131056", 0.1) == Refused(130429)
