@@ -58,6 +58,19 @@ async def cut_off_api(redis: Redis, tmp_path: Path) -> AsyncGenerator[Api]:
 
 
 @pytest.fixture
+async def staging_api(engine: AsyncEngine, redis: Redis) -> AsyncGenerator[Api]:
+    """A client of an API whose installation may send to Germans and one other number only."""
+    await ensure_admin_key(engine, SETTINGS)
+    settings = SETTINGS.model_copy(update={"allowed_recipients": ("49", "12025550101")})
+    headers = {"authorization": f"Bearer {ADMIN_KEY}"}
+    async with (
+        serving(Runtime(settings, engine, redis)) as url,
+        Api(base_url=url, headers=headers, timeout=30) as client,
+    ):
+        yield client
+
+
+@pytest.fixture
 async def api(_serving: str, engine: AsyncEngine) -> AsyncGenerator[Api]:
     """A client of the API with the admin key, over the emptied database."""
     await ensure_admin_key(engine, SETTINGS)
