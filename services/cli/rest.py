@@ -50,7 +50,7 @@ class Rest:
 
     async def get(self, path: str, **wanted: Any) -> Any:
         params = {name: value for name, value in wanted.items() if value is not None}
-        return (await self._call("GET", path, params=params)).json()
+        return (await self._call("GET", path, params=params or None)).json()
 
     async def text(self, path: str) -> str:
         return (await self._call("GET", path)).text

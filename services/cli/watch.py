@@ -60,7 +60,9 @@ async def _look_again(rest: Rest, campaign_id: str, console: Console) -> Sight:
             if time.monotonic() > end:
                 raise
             if not said:
-                console.print(f"{away}; trying again", markup=False, highlight=False)
+                console.print(
+                    f"{away}; trying again", markup=False, highlight=False, soft_wrap=True
+                )
                 said = True
         await asyncio.sleep(WATCH_SECONDS)
 

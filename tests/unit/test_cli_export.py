@@ -11,7 +11,8 @@ from pytest_httpx import HTTPXMock, IteratorStream
 from services.cli.app import main
 
 URL = "http://sender.test"
-EXPORT = f"{URL}/v1/campaigns/17/export?format="
+ID = "01a23291-73e8-72a4-ba13-c021787c9a78"
+EXPORT = f"{URL}/v1/campaigns/{ID}/export?format="
 ROWS = b"phone,status\n+447400123456,read\n"
 
 
@@ -21,7 +22,7 @@ def export(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     monkeypatch.setenv("HEADRACE_KEY", "a key")
 
     def run(*arguments: str) -> int:
-        monkeypatch.setattr("sys.argv", ["headrace", "campaign", "export", "17", *arguments])
+        monkeypatch.setattr("sys.argv", ["headrace", "campaign", "export", ID, *arguments])
         return main()
 
     return run
