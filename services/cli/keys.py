@@ -35,7 +35,7 @@ def create(name: str, scope: str, *, as_json: bool) -> None:
 @keys.command("list")
 @as_json
 def list_keys(*, as_json: bool) -> None:
-    """All keys, revoked ones too: id, name, scopes, since when."""
+    """All keys, revoked ones too: id, name, scopes, since when, when last used."""
     found = call(_all)
     tell(found, "\n".join(_line(key) for key in found), as_json=as_json)
 
@@ -75,6 +75,7 @@ async def _revoke(rest: Rest, name_or_id: str) -> dict[str, Any]:
 
 
 def _line(key: Mapping[str, Any]) -> str:
+    used = f"  used {key['last_used_at']}" if key["last_used_at"] else "  never used"
     ended = f"  revoked {key['revoked_at']}" if key["revoked_at"] else ""
     scopes = ",".join(key["scopes"])
-    return f"{key['id']:>4}  {key['name']:<24}  {scopes:<20}  {key['created_at']}{ended}"
+    return f"{key['id']:>4}  {key['name']:<24}  {scopes:<20}  {key['created_at']}{used}{ended}"

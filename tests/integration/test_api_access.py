@@ -30,7 +30,7 @@ CALLS = [
     ("POST", f"/v1/phone-numbers/{NUMBER}/resume", OPERATE),
     *(
         ("POST", f"{CAMPAIGN}/{move}", OPERATE)
-        for move in ("start", "pause", "resume", "cancel", "close", "recipients")
+        for move in ("start", "pause", "resume", "cancel", "close", "recipients", "retry", "settle")
     ),
     ("PUT", f"/v1/phone-numbers/{NUMBER}", ADMIN),
     ("POST", "/v1/keys", ADMIN),

@@ -4,6 +4,8 @@ import asyncio
 
 import pytest
 from sender_api import Api, rows
+from sqlalchemy import text
+from waiting import until
 
 pytest_plugins = ["sender_server"]
 
@@ -88,3 +90,37 @@ async def test_the_list_comes_in_pages(api: Api):
 )
 async def test_what_is_no_key_is_refused(api: Api, changes):
     assert (await api.post("/v1/keys", json=NEW | changes)).status_code == 422
+
+
+async def last_used(api: Api, name: str) -> str | None:
+    listed = (await api.get("/v1/keys")).json()["data"]
+    return next(key["last_used_at"] for key in listed if key["name"] == name)
+
+
+async def test_the_list_says_when_a_key_was_last_used(api: Api):
+    made = await create(api)
+    assert made["last_used_at"] is None
+    assert await last_used(api, "billing") is None
+
+    assert (await api.get("/v1/campaigns", headers=bearer(made))).status_code == 200
+
+    first = await until(lambda: last_used(api, "billing"))
+    # Within its minute no request writes it again.
+    await asyncio.gather(*(api.get("/v1/campaigns", headers=bearer(made)) for _ in range(10)))
+    assert await last_used(api, "billing") == first
+
+
+async def test_a_request_does_not_wait_for_its_keys_use_to_be_written(api: Api, engine):
+    made = await create(api)
+    async with engine.begin() as connection:
+        await connection.execute(text("SELECT FROM api_keys WHERE name = 'billing' FOR UPDATE"))
+        answer = await asyncio.wait_for(api.get("/v1/campaigns", headers=bearer(made)), 5)
+        assert answer.status_code == 200
+        await until(lambda: rows(engine, WAITING), is_right=lambda found: found[0][0] == 1)
+    await until(lambda: last_used(api, "billing"))
+
+
+WAITING = """
+    SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+    AND wait_event_type = 'Lock' AND query LIKE 'UPDATE api_keys SET last_used_at%'
+"""

@@ -1,8 +1,7 @@
-"""`headrace keys`, and the answers of commands as JSON for scripts."""
+"""`headrace keys`: made, listed and revoked."""
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from pytest_httpx import HTTPXMock
@@ -11,7 +10,7 @@ from services.cli.app import main
 
 URL = "http://sender.test"
 KEYS = f"{URL}/v1/keys"
-SINCE = "2026-01-01T00:00:00Z"
+SINCE, USED = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
 
 
 @pytest.fixture(autouse=True)
@@ -29,12 +28,15 @@ def headrace(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     return run
 
 
-def key(number: int, name: str, revoked_at: str | None = None) -> dict[str, object]:
+def key(
+    number: int, name: str, revoked_at: str | None = None, used_at: str | None = None
+) -> dict[str, object]:
     return {
         "id": number,
         "name": name,
         "scopes": ["read"],
         "created_at": SINCE,
+        "last_used_at": used_at,
         "revoked_at": revoked_at,
     }
 
@@ -52,14 +54,17 @@ def test_a_new_key_is_all_that_is_printed(headrace, httpx_mock: HTTPXMock, capsy
 
 
 def test_the_list_goes_on_to_its_end(headrace, httpx_mock: HTTPXMock, capsys) -> None:
-    httpx_mock.add_response(url=f"{KEYS}?limit=1000", json=page(key(1, "admin"), cursor="1"))
+    httpx_mock.add_response(
+        url=f"{KEYS}?limit=1000", json=page(key(1, "admin", used_at=USED), cursor="1")
+    )
     httpx_mock.add_response(
         url=f"{KEYS}?limit=1000&cursor=1", json=page(key(2, "billing", "2026-02-02T00:00:00Z"))
     )
     assert headrace("keys", "list") == 0
     first, second = capsys.readouterr().out.splitlines()
-    assert first.split() == ["1", "admin", "read", SINCE]
-    assert second.split() == ["2", "billing", "read", SINCE, "revoked", "2026-02-02T00:00:00Z"]
+    assert first.split() == ["1", "admin", "read", SINCE, "used", USED]
+    revoked = ["revoked", "2026-02-02T00:00:00Z"]
+    assert second.split() == ["2", "billing", "read", SINCE, "never", "used", *revoked]
 
 
 @pytest.mark.parametrize("said", ["billing", "3"])
@@ -82,42 +87,3 @@ def test_what_is_not_one_valid_key_is_not_revoked(
     assert headrace("keys", "revoke", said) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert complaint in line
-
-
-CAMPAIGN = f"{URL}/v1/campaigns/17"
-NUMBER = f"{URL}/v1/phone-numbers/1065"
-ENDED = {"id": "17", "state": "completed", "counts": {"total": 0}}
-
-
-@pytest.mark.parametrize(
-    "case",
-    [
-        (("keys", "create", "x"), "POST", KEYS, {"id": 1, "key": "k"}),
-        (("campaign", "pause", "17"), "POST", f"{CAMPAIGN}/pause", {"state": "paused"}),
-        (("campaign", "report", "17"), "GET", CAMPAIGN, ENDED),
-        (("campaign", "watch", "17", "--json"), "GET", CAMPAIGN, ENDED),
-        (("campaign", "create", "FILE"), "POST", f"{URL}/v1/campaigns", {"id": "17"}),
-        (
-            ("campaign", "upload", "17", "FILE"),
-            *("POST", f"{CAMPAIGN}/recipients"),
-            {"accepted": 0, "duplicate": 0, "invalid": 1, "rejects": [{"row": 2, "reason": "é"}]},
-        ),
-    ],
-)
-def test_json_is_the_answer(headrace, httpx_mock: HTTPXMock, capsys, tmp_path: Path, case) -> None:
-    command, method, url, answer = case
-    file = tmp_path / "file"
-    file.write_text("{}")
-    httpx_mock.add_response(method=method, url=url, json=answer)
-    given = [str(file) if word == "FILE" else word for word in command]
-    option = [] if "report" in command or "--json" in command else ["--json"]
-    assert headrace(*given, *option) == 0
-    assert json.loads(capsys.readouterr().out) == answer
-
-
-def test_a_set_number_is_told_as_json(headrace, httpx_mock: HTTPXMock, capsys) -> None:
-    told = {"phone_number_id": "1065", "waba_id": "1", "rate": 80}
-    httpx_mock.add_response(method="GET", url=NUMBER, json=told)
-    httpx_mock.add_response(method="PUT", url=NUMBER, json=told | {"rate": 5})
-    assert headrace("number", "set", "1065", "--rate", "5", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["rate"] == 5

@@ -21,7 +21,7 @@ router = APIRouter(prefix="/v1/keys", tags=["API keys"])
 #: So that a scanner for leaked secrets knows one, and its finder where it belongs.
 PREFIX: Final = "headrace_"
 
-_COLUMNS = "id, name, scopes, created_at, revoked_at"
+_COLUMNS = "id, name, scopes, created_at, last_used_at, revoked_at"
 
 # Events name a key, so a name means one valid key at a time. Readers are not kept waiting.
 _ALONE = text("LOCK TABLE api_keys IN SHARE ROW EXCLUSIVE MODE")
@@ -70,7 +70,7 @@ async def create_key(
 async def list_keys(
     connection: ConnectionDep, _: Admin, limit: Limit = 100, cursor: Cursor = None
 ) -> dict[str, Any]:
-    """The oldest first; revoked ones too."""
+    """The oldest first; revoked ones too. `last_used_at` may be a minute late."""
     values = {"after": after(cursor) or 0, "limit": limit}
     found = [dict(row) for row in (await connection.execute(_LIST, values)).mappings()]
     return page(found, found[-1]["id"] if len(found) == limit else None)

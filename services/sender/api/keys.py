@@ -1,19 +1,25 @@
 """Who may do what: bearer keys, stored as digests, with scopes."""
 
 import hashlib
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
-from fastapi import Depends
+import structlog
+from fastapi import BackgroundTasks, Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.sender.api.process import RuntimeDep
 from services.sender.settings import SenderSettings
+from shared.db.faults import DatabaseFault
+from shared.periodic import describe
 from shared.web import Problem
+
+log = structlog.get_logger()
 
 
 class Scope(StrEnum):
@@ -33,6 +39,10 @@ _ADMIN = text("""
 INSERT INTO api_keys (name, digest, scopes) VALUES ('admin', :digest, :scopes)
 ON CONFLICT (digest) DO UPDATE SET scopes = excluded.scopes, revoked_at = NULL
 """)
+
+USED_SECONDS: Final = 60.0
+
+_USED = text("UPDATE api_keys SET last_used_at = now() WHERE id = :id")
 
 _bearer = HTTPBearer(auto_error=False, description="An API key")
 
@@ -55,6 +65,21 @@ class Caller:
         return held >= _RANKS[scope]
 
 
+class Uses:
+    """When this process last wrote down that a key was used: at most once a minute each."""
+
+    def __init__(self) -> None:
+        self._written: dict[int, float] = {}
+
+    def is_due(self, key_id: int) -> bool:
+        """True once a minute: whoever asks then writes it down."""
+        now = time.monotonic()
+        if now - self._written.get(key_id, -USED_SECONDS) < USED_SECONDS:
+            return False
+        self._written[key_id] = now
+        return True
+
+
 def digest_of(key: str) -> bytes:
     """What is stored of a key. Keys are random and long, so a plain hash is enough."""
     return hashlib.sha256(key.encode()).digest()
@@ -68,6 +93,8 @@ async def ensure_admin_key(engine: AsyncEngine, settings: SenderSettings) -> Non
 
 
 async def caller(
+    request: Request,
+    afterwards: BackgroundTasks,
     runtime: RuntimeDep,
     credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
 ) -> Caller:
@@ -82,7 +109,18 @@ async def caller(
         found = (await connection.execute(_FIND, values)).first()
     if found is None:
         raise _unauthorized("the API key is not valid")
+    if request.app.state.key_uses.is_due(found.id):
+        afterwards.add_task(_write_use, runtime.engine, found.id)
     return Caller(found.id, found.name, found.scopes)
+
+
+async def _write_use(engine: AsyncEngine, key_id: int) -> None:
+    """When the answer has been sent; that it could not be written down changes nothing."""
+    try:
+        async with engine.begin() as connection:
+            await connection.execute(_USED, {"id": key_id})
+    except DatabaseFault as error:
+        log.warning("key_use_not_written", **describe(error))
 
 
 def require(scope: Scope) -> Callable[..., Awaitable[Caller]]:

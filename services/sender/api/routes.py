@@ -18,6 +18,7 @@ from services.sender.api import (
     requeue,
     results,
 )
+from services.sender.api.keys import Uses
 from services.sender.campaigns.lifecycle import CampaignRefused, UnknownCampaign, UnknownNumber
 from shared.db.faults import is_poison
 from shared.periodic import describe
@@ -32,6 +33,7 @@ UPLOADS: Final = 3
 def install_routes(app: FastAPI) -> None:
     """Add the routes under `/v1`. They expect the `Runtime` as `request.state.runtime`."""
     app.state.upload_slots = asyncio.Semaphore(UPLOADS)
+    app.state.key_uses = Uses()
     for routes in (numbers, halt, keyring, campaigns, checks, requeue, recipients, results):
         app.include_router(routes.router)
     _install_refusals(app)
