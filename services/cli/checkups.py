@@ -3,15 +3,18 @@
 import resource
 import time
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Annotated, Any
 
 import asyncpg
 import httpx
 from alembic.script import ScriptDirectory
-from pydantic import Field
+from pydantic import BeforeValidator, Field
+from pydantic_settings import NoDecode
 from redis.exceptions import RedisError
 
 from shared.db.migrations import alembic_config
+from shared.domain.phones import prefixes
 from shared.redis import create_redis
 from shared.settings import DatabaseSettings, Secret
 
@@ -22,6 +25,17 @@ CLOCK_SECONDS = 2.0
 OLDEST_POSTGRES, OLDEST_REDIS = 15, 7
 # Database, Redis, callers and logs, beside the messages on the wire.
 OTHER_FILES = 256
+# Far longer than Meta takes, and than counts take to be folded.
+WEBHOOK_DELAY = timedelta(minutes=10)
+
+_NUMBERS = """
+    SELECT phone_number_id, waba_id, rate, token_name, heard.received_at, (
+        SELECT max(minute) FROM campaigns JOIN campaign_counters ON campaign_id = campaigns.id
+        WHERE campaigns.phone_number_id = numbers.phone_number_id
+          AND status = 'accepted' AND entered > 0
+    )
+    FROM numbers LEFT JOIN webhook_heartbeats AS heard USING (phone_number_id) ORDER BY 1
+"""
 
 
 class DoctorSettings(DatabaseSettings):
@@ -32,15 +46,31 @@ class DoctorSettings(DatabaseSettings):
     graph_version: str = "v25.0"
     access_token: Secret
     concurrency: int = 512
+    allowed_recipients: Annotated[tuple[str, ...] | None, NoDecode, BeforeValidator(prefixes)] = (
+        Field(None, repr=False, validate_default=False)
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is well, or that has a cure."""
+    """Something that is well, or that has a cure. With a `warning` it can be sent all the same."""
 
     part: str
     found: str
     cure: str | None = None
+    warning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A registered number, when a webhook of it last came, and when Meta last took a message."""
+
+    phone_number_id: str
+    waba_id: str
+    rate: int
+    token_name: str | None = None
+    heard_at: datetime | None = None
+    accepted_at: datetime | None = None
 
 
 def away(part: str, error: Exception) -> Finding:
@@ -116,25 +146,36 @@ async def look_at_redis(url: str) -> list[Finding]:
         return [*redis_findings(told), clock("redis", seconds + micros / 1e6, asked, answered)]
 
 
-async def numbers(url: str) -> list[tuple[str, str | None]]:
-    """Ids of the registered numbers, and the names of their tokens."""
+async def numbers(url: str) -> list[Number]:
+    """Those that are registered."""
     connection = await asyncpg.connect(url, timeout=SECONDS, statement_cache_size=0)
     try:
-        rows = await connection.fetch("SELECT phone_number_id, token_name FROM numbers ORDER BY 1")
-        return [(row[0], row[1]) for row in rows]
+        return [Number(*row) for row in await connection.fetch(_NUMBERS)]
     finally:
         await connection.close()
 
 
-async def look_at_number(base: str, phone_number_id: str, token: str) -> Finding:
-    """Whether Meta shows the number to whoever has this token."""
-    part = f"number {phone_number_id}"
-    headers = {"Authorization": f"Bearer {token}"}
-    async with httpx.AsyncClient(timeout=SECONDS, headers=headers) as client:
-        answer = await client.get(f"{base}/{phone_number_id}")
-    if answer.is_success:
-        return Finding(part, "Meta shows it to this token")
-    return Finding(part, f"Meta refuses it: {_code(answer)}", _number_cure(answer))
+def webhook_finding(number: Number, now: datetime) -> Finding:
+    """Whether webhooks of the number arrive: Meta tells of every message it took."""
+    part = f"webhooks {number.phone_number_id}"
+    heard, accepted = number.heard_at, number.accepted_at
+    shown = f"last one at {heard:%Y-%m-%d %H:%M} UTC" if heard else "none has come"
+    if accepted is None:
+        return Finding(part, f"{shown}; nothing was sent yet")
+    missed = accepted < now - WEBHOOK_DELAY and (heard is None or heard < accepted)
+    cure = (
+        "in Meta's app dashboard, enter ingest's address and HEADRACE_VERIFY_TOKEN and subscribe"
+        " the field messages; then see what ingest's log says"
+    )
+    told = f"{shown}, none of the messages accepted since" if heard and missed else shown
+    return Finding(part, told, cure if missed else None)
+
+
+def recipients(allowed: tuple[str, ...] | None) -> Finding:
+    if allowed is None:
+        return Finding("recipients", "everyone: HEADRACE_ALLOWED_RECIPIENTS is not set")
+    count = f"{len(allowed)} numbers or beginnings of numbers"
+    return Finding("recipients", f"only the {count} of HEADRACE_ALLOWED_RECIPIENTS")
 
 
 def _upgrade(version: int, oldest: int) -> str | None:
@@ -151,16 +192,3 @@ async def _database(connection: "asyncpg.Connection[asyncpg.Record]") -> dict[st
 
 def _newest(url: str) -> str | None:
     return ScriptDirectory.from_config(alembic_config(url)).get_current_head()
-
-
-def _code(answer: httpx.Response) -> str:
-    try:
-        return f"{answer.status_code}, code {answer.json()['error']['code']}"
-    except (ValueError, LookupError, TypeError):
-        return str(answer.status_code)
-
-
-def _number_cure(answer: httpx.Response) -> str:
-    if answer.status_code == httpx.codes.UNAUTHORIZED:
-        return "make a new permanent token of a system user, with whatsapp_business_messaging"
-    return "check the number's id, and that the token's system user has its account as an asset"

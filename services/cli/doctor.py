@@ -4,24 +4,40 @@ import asyncio
 import os
 from collections.abc import Awaitable
 from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
 
 import click
 
 from services.cli import checkups
 from services.cli.calling import as_json, tell
-from services.cli.checkups import AWAY, DoctorSettings, Finding
+from services.cli.checkups import AWAY, DoctorSettings, Finding, Number
+from services.cli.meta_checkups import look, open_graph
 from shared.settings import SettingsError, read_secret
+
+# What `headrace up` writes for as long as it runs.
+OF_UP = Path(".headrace/sender.env")
 
 
 @click.command()
 @as_json
 def doctor(*, as_json: bool) -> None:
     """Look at what a sender needs; run it where and as the sender runs."""
-    findings = asyncio.run(examine(DoctorSettings.load()))
+    findings = asyncio.run(examine(_settings()))
     tell([asdict(one) for one in findings], "\n".join(map(_line, findings)), as_json=as_json)
-    sick = sum(one.cure is not None for one in findings)
+    sick = sum(_is_sick(one) for one in findings)
     if sick:
         raise click.ClickException(f"{sick} of {len(findings)} need a cure")
+
+
+def _settings() -> DoctorSettings:
+    try:
+        return DoctorSettings.load()
+    except SettingsError as error:
+        if not OF_UP.exists():
+            raise
+        line = f"{error}; for the stack of `headrace up`: (. {OF_UP}; headrace doctor)"
+        raise click.ClickException(line) from None
 
 
 async def examine(settings: DoctorSettings) -> list[Finding]:
@@ -31,6 +47,7 @@ async def examine(settings: DoctorSettings) -> list[Finding]:
         *await _found("postgres", checkups.look_at_database(database.get_secret_value())),
         *await _found("redis", checkups.look_at_redis(redis.get_secret_value())),
         checkups.files(settings.concurrency),
+        checkups.recipients(settings.allowed_recipients),
         *await _numbers(settings),
     ]
 
@@ -40,27 +57,30 @@ async def _numbers(settings: DoctorSettings) -> list[Finding]:
         known = await checkups.numbers(settings.database_url.get_secret_value())
     except AWAY:
         return []  # the database's own finding says it
+    now = datetime.now(UTC)
+    found = [checkups.webhook_finding(number, now) for number in known]
     if not known:
-        return [Finding("numbers", "none is registered", "headrace number set")]
-    return [await _number(settings, *number) for number in known]
+        found = [Finding("numbers", "none is registered", "headrace number set")]
+    names = dict.fromkeys(number.token_name for number in known) or [None]
+    for name in names:
+        found += await _meta(settings, name, [one for one in known if one.token_name == name])
+    return found
 
 
-async def _number(settings: DoctorSettings, phone_number_id: str, name: str | None) -> Finding:
+async def _meta(settings: DoctorSettings, name: str | None, known: list[Number]) -> list[Finding]:
+    """What one token opens."""
+    variable = f"HEADRACE_ACCESS_TOKEN_{name.upper()}" if name else "HEADRACE_ACCESS_TOKEN"
     base = f"{settings.graph_url.rstrip('/')}/{settings.graph_version}"
     try:
-        token = _token(settings, name)
-        return await checkups.look_at_number(base, phone_number_id, token)
+        token = _own(variable) if name else settings.access_token.get_secret_value()
     except SettingsError as error:
-        return Finding(f"number {phone_number_id}", str(error), "set it for the sender")
-    except AWAY as error:
-        return checkups.away(f"number {phone_number_id}", error)
+        return [Finding(f"token {variable}", str(error), "set it for the sender")]
+    async with open_graph(base, token, variable) as graph:
+        return await _found(f"Meta with {variable}", look(graph, token, known))
 
 
-def _token(settings: DoctorSettings, name: str | None) -> str:
-    """As the sender finds it: the number's own, or the common one."""
-    if name is None:
-        return settings.access_token.get_secret_value()
-    variable = f"HEADRACE_ACCESS_TOKEN_{name.upper()}"
+def _own(variable: str) -> str:
+    """The token of a number with its own, as the sender finds it."""
     path = os.environ.get(f"{variable}_FILE")
     token = read_secret(f"{variable}_FILE", path) if path else os.environ.get(variable, "")
     if not token.strip():
@@ -75,7 +95,12 @@ async def _found(part: str, look: Awaitable[list[Finding]]) -> list[Finding]:
         return [checkups.away(part, error)]
 
 
+def _is_sick(finding: Finding) -> bool:
+    return finding.cure is not None and not finding.warning
+
+
 def _line(finding: Finding) -> str:
     if finding.cure is None:
         return f"well  {finding.part}: {finding.found}"
-    return f"SICK  {finding.part}: {finding.found}; cure: {finding.cure}"
+    word = "warn" if finding.warning else "SICK"
+    return f"{word}  {finding.part}: {finding.found}; cure: {finding.cure}"

@@ -131,16 +131,20 @@ class Stack:
         return self._start(
             "sender",
             SENDER,
-            {
-                "DATABASE_URL": self.database_url,
-                "REDIS_URL": self.servers.redis_url,
-                "HEADRACE_GRAPH_URL": self.simulator.url,
-                "HEADRACE_ACCESS_TOKEN": self.secrets.access_token,
-                "HEADRACE_ADMIN_KEY": self.secrets.admin_key,
-                **self._tuning,
-            },
+            self.sender_settings,
             port,
         )
+
+    @property
+    def sender_settings(self) -> dict[str, str]:
+        return {
+            "DATABASE_URL": self.database_url,
+            "REDIS_URL": self.servers.redis_url,
+            "HEADRACE_GRAPH_URL": self.simulator.url,
+            "HEADRACE_ACCESS_TOKEN": self.secrets.access_token,
+            "HEADRACE_ADMIN_KEY": self.secrets.admin_key,
+            **self._tuning,
+        }
 
     def _start(self, name: str, app: str, env: Mapping[str, str], port: int = 0) -> ServiceProcess:
         log = self._logs / f"{len(self.started) + 1}-{name}.log"

@@ -2,8 +2,9 @@
 
 import contextlib
 import os
+import shlex
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -28,16 +29,17 @@ LOOK_SECONDS = 0.5
 def up(data: Path | None) -> None:
     """Run everything here until Ctrl-C: servers, a simulated Meta, ingest and sender.
 
-    The data stay for the next start. Writes .headrace/env, for the commands in this folder.
+    The data stay for the next start. Writes .headrace/env, for the commands in this folder,
+    and .headrace/sender.env, for `headrace doctor`.
     """
-    env = Path.cwd() / ".headrace" / "env"
-    env.parent.mkdir(mode=0o700, exist_ok=True)
+    folder = Path.cwd() / ".headrace"
+    folder.mkdir(mode=0o700, exist_ok=True)
     with occupy(data or state_folder()) as home:
         click.echo("Starting Postgres, Valkey, ingest, the simulated Meta and sender")
         servers = EmbeddedServers(home.path, durable=True)
         with (
             Stack(home.logs, servers=servers, kept=home.secrets, ports=_ports()) as stack,
-            env_file(stack, env),
+            env_files(stack, folder),
         ):
             click.echo(_told(stack, home.path))
             with contextlib.suppress(KeyboardInterrupt):
@@ -56,13 +58,23 @@ def _ports() -> Ports:
 
 
 @contextlib.contextmanager
-def env_file(stack: Stack, path: Path) -> Generator[None]:
-    """What a shell needs to know of the stack, for as long as it runs."""
-    text = (
-        f"export HEADRACE_URL={stack.sender.url}\n"
-        f"export HEADRACE_INGEST_URL={stack.ingest.url}\n"
-        f"export HEADRACE_KEY={stack.secrets.admin_key}\n"
-    )
+def env_files(stack: Stack, folder: Path) -> Generator[None]:
+    """For as long as it runs, what a shell needs to know of the stack, and what its sender has."""
+    settings = {
+        "HEADRACE_URL": stack.sender.url,
+        "HEADRACE_INGEST_URL": stack.ingest.url,
+        "HEADRACE_KEY": stack.secrets.admin_key,
+    }
+    with (
+        _exports(settings, folder / "env"),
+        _exports(stack.sender_settings, folder / "sender.env"),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _exports(settings: Mapping[str, str], path: Path) -> Generator[None]:
+    text = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in settings.items())
     write_private(path, text)
     try:
         yield
@@ -83,6 +95,7 @@ def _told(stack: Stack, data: Path) -> str:
             f"  logs       {data / 'logs'}",
             f"Headrace is up (process {os.getpid()}); Ctrl-C stops it. In another shell, here:",
             "  . .headrace/env",
+            "  (. .headrace/sender.env; headrace doctor)",
         ]
     )
 

@@ -9,7 +9,7 @@ import socket
 import stat
 import sys
 import tempfile
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import PIPE, STDOUT, Process
 from collections.abc import AsyncGenerator, Generator, Mapping
 from pathlib import Path
 
@@ -115,6 +115,40 @@ async def test_campaigns_and_the_key_outlive_a_restart(up: Up) -> None:
     async with Rest.open(again["HEADRACE_URL"], again["HEADRACE_KEY"]) as rest:
         assert (await rest.get(f"/v1/campaigns/{campaign}"))["name"] == "Kept"
     assert await ended(second, signal.SIGTERM) == (0, "")
+
+
+async def doctor(folder: Path, script: str) -> tuple[int, str]:
+    """Its exit code and what it says, in a shell of its own."""
+    process = await asyncio.create_subprocess_exec(
+        *("/bin/sh", "-c", script),
+        cwd=folder,
+        env={"PATH": f"{HEADRACE.parent}:{os.environ['PATH']}", "HOME": str(folder)},
+        stdout=PIPE,
+        stderr=STDOUT,
+    )
+    async with asyncio.timeout(60):
+        shown, _ = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, shown.decode()
+
+
+async def test_its_doctor_finds_it_well(up: Up) -> None:
+    process, told = await up.ready()
+    settings = up.env_file.with_name("sender.env")
+    assert stat.S_IMODE(settings.stat().st_mode) == 0o600
+    async with Rest.open(told["HEADRACE_URL"], told["HEADRACE_KEY"]) as rest:
+        await rest.put(f"/v1/phone-numbers/{NUMBER}", {"waba_id": "1"})
+
+    code, hint = await doctor(up.env_file.parents[1], "headrace doctor")
+    assert code == 1
+    assert len(hint.splitlines()) == 1
+    line = hint[hint.index("(. ") :]
+    code, shown = await doctor(up.env_file.parents[1], line)
+
+    assert code == 0, shown
+    assert "does not expire" in shown
+    assert await ended(process, signal.SIGINT) == (0, "")
+    assert not settings.exists()
 
 
 async def test_webhooks_of_the_simulator_arrive(up: Up, folder: Path) -> None:

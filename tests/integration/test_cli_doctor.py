@@ -3,8 +3,10 @@
 import asyncio
 import json
 from collections.abc import Callable
+from typing import Any
 
 import asyncpg
+import httpx
 import pytest
 from running import Processes
 
@@ -14,6 +16,16 @@ from shared.db.migrations import upgrade
 
 TOKEN = "a-token-of-the-tests"
 NUMBER = "INSERT INTO numbers (phone_number_id, waba_id, token_name) VALUES ('1065', '1', $1)"
+TABLES = ("numbers", "campaigns", "campaign_counters", "webhook_heartbeats")
+# A campaign whose message Meta took half an hour ago.
+ACCEPTED = """
+    WITH campaign AS (
+        INSERT INTO campaigns (public_id, name, phone_number_id, template)
+        VALUES (gen_random_uuid(), 'c', '1065', '{}') RETURNING id
+    )
+    INSERT INTO campaign_counters (campaign_id, minute, status, error_code, entered, departed)
+    SELECT id, now() - interval '30 minutes', 'accepted', 0, 1, 1 FROM campaign
+"""
 
 Doctor = Callable[..., int]
 
@@ -49,7 +61,7 @@ def schema(durable_servers: EmbeddedServers) -> str:
     """The URL of a migrated database without numbers."""
     url = durable_servers.database_url()
     upgrade(url)
-    asyncio.run(execute(url, "TRUNCATE numbers CASCADE"))
+    asyncio.run(execute(url, f"TRUNCATE {', '.join(TABLES)}"))
     return url
 
 
@@ -62,25 +74,104 @@ def test_a_database_without_schema_is_told(doctor: Doctor, capsys) -> None:
     shown = capsys.readouterr()
     assert sick(shown.out) == ["SICK  migrations"]
     assert "headrace migrate" in shown.out
-    assert shown.err == "headrace: 1 of 8 need a cure\n"
+    assert shown.err == "headrace: 1 of 9 need a cure\n"
+
+
+@pytest.fixture
+def simulator(processes: Processes, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URL of a Meta that the doctor asks."""
+    env = {"HEADRACE_APP_SECRETS": "x" * 16, "HEADRACE_SIM_ACCESS_TOKEN": TOKEN}
+    app = "services.simulator.app:create_app"
+    url = asyncio.run(processes.start("simulator", app, env)).url
+    monkeypatch.setenv("HEADRACE_GRAPH_URL", url)
+    return url
+
+
+def play(simulator: str, **account: Any) -> None:
+    answer = httpx.put(f"{simulator}/_sim/scenario", json={"account": account}, trust_env=False)
+    answer.raise_for_status()
 
 
 def test_all_is_well(
-    doctor: Doctor, schema: str, processes: Processes, monkeypatch: pytest.MonkeyPatch, capsys
+    doctor: Doctor, schema: str, simulator: str, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
+    assert simulator
     asyncio.run(execute(schema, NUMBER, None))
     asyncio.run(execute(schema, NUMBER.replace("1065", "1066"), "own"))
     monkeypatch.setenv("HEADRACE_ACCESS_TOKEN_OWN", TOKEN)
-    simulator = asyncio.run(
-        processes.start(
-            "simulator", "services.simulator.app:create_app", {"HEADRACE_APP_SECRETS": "x" * 16}
-        )
-    )
-    monkeypatch.setenv("HEADRACE_GRAPH_URL", simulator.url)
     assert doctor("--json") == 0
     found = json.loads(capsys.readouterr().out)
-    assert [one["part"] for one in found][-2:] == ["number 1065", "number 1066"]
+    assert [one["part"] for one in found][-9:] == [
+        "recipients",
+        "webhooks 1065",
+        "webhooks 1066",
+        "token HEADRACE_ACCESS_TOKEN",
+        "account 1",
+        "number 1065",
+        "token HEADRACE_ACCESS_TOKEN_OWN",
+        "account 1",
+        "number 1066",
+    ]
     assert [one for one in found if one["cure"]] == []
+
+
+@pytest.mark.parametrize(
+    ("account", "expected"),
+    [
+        ({"token_valid": False}, "token HEADRACE_ACCESS_TOKEN"),
+        ({"token_expires_in_s": -1}, "token HEADRACE_ACCESS_TOKEN"),
+        ({"scopes": ["whatsapp_business_management"]}, "token HEADRACE_ACCESS_TOKEN"),
+        ({"subscribed": False}, "account 1"),
+        ({"registered": False}, "number 1065"),
+        ({"status": "BANNED"}, "number 1065"),
+    ],
+)
+def test_what_meta_says_is_told(
+    doctor: Doctor, schema: str, simulator: str, account: dict[str, Any], expected: str, capsys
+) -> None:
+    asyncio.run(execute(schema, NUMBER, None))
+    play(simulator, **account)
+    assert doctor() == 1
+    shown = capsys.readouterr().out
+    assert sick(shown) == [f"SICK  {expected}"]
+    assert TOKEN not in shown
+
+
+def test_a_token_that_soon_expires_is_no_sickness(
+    doctor: Doctor, schema: str, simulator: str, capsys
+) -> None:
+    asyncio.run(execute(schema, NUMBER, None))
+    play(simulator, token_expires_in_s=86_400)
+    assert doctor() == 0
+    shown = capsys.readouterr().out
+    assert "warn  token HEADRACE_ACCESS_TOKEN: valid until " in shown
+
+
+def test_messages_without_webhooks_are_told(
+    doctor: Doctor, schema: str, simulator: str, capsys
+) -> None:
+    assert simulator
+    asyncio.run(execute(schema, NUMBER, None))
+    asyncio.run(execute(schema, ACCEPTED))
+    assert doctor() == 1
+    assert sick(capsys.readouterr().out) == ["SICK  webhooks 1065"]
+    heard = "INSERT INTO webhook_heartbeats (phone_number_id, received_at) VALUES ('1065', now())"
+    asyncio.run(execute(schema, heard))
+    assert doctor() == 0
+
+
+def test_who_may_be_sent_to_is_told(
+    doctor: Doctor, schema: str, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    assert schema
+    monkeypatch.setenv("HEADRACE_ALLOWED_RECIPIENTS", "+44 7400 123456, +49")
+    doctor()
+    shown = capsys.readouterr().out
+    assert "well  recipients: only the 2 " in shown
+    assert "7400" not in shown
+    monkeypatch.setenv("HEADRACE_ALLOWED_RECIPIENTS", "")
+    assert doctor() == 1
+    assert "HEADRACE_ALLOWED_RECIPIENTS: is empty" in capsys.readouterr().err
 
 
 def test_a_number_without_token_and_a_meta_that_is_away(
@@ -90,16 +181,20 @@ def test_a_number_without_token_and_a_meta_that_is_away(
     asyncio.run(execute(schema, NUMBER.replace("1065", "1066"), "own"))
     assert doctor() == 1
     shown = capsys.readouterr().out
-    assert sick(shown) == ["SICK  number 1065", "SICK  number 1066"]
+    own = "HEADRACE_ACCESS_TOKEN_OWN"
+    assert sick(shown) == ["SICK  Meta with HEADRACE_ACCESS_TOKEN", f"SICK  token {own}"]
     assert "does not answer" in shown
-    assert "HEADRACE_ACCESS_TOKEN_OWN is missing" in shown
+    assert f"{own} is missing" in shown
     assert TOKEN not in shown
 
 
 def test_without_numbers_it_says_so(doctor: Doctor, schema: str, capsys) -> None:
     assert schema
     assert doctor() == 1
-    assert sick(capsys.readouterr().out) == ["SICK  numbers"]
+    assert sick(capsys.readouterr().out) == [
+        "SICK  numbers",
+        "SICK  Meta with HEADRACE_ACCESS_TOKEN",
+    ]
 
 
 def test_servers_that_are_away_are_each_told(

@@ -1,8 +1,8 @@
 """What the doctor makes of what it is told."""
 
-import httpx
+from datetime import UTC, datetime, timedelta
+
 import pytest
-from pytest_httpx import HTTPXMock
 
 from services.cli import checkups
 
@@ -63,20 +63,40 @@ def test_files_must_do_for_the_messages_on_the_wire() -> None:
     assert not checkups.files(-checkups.OTHER_FILES).cure
 
 
+NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
+
+
+def ago(minutes: int | None) -> datetime | None:
+    return None if minutes is None else NOW - timedelta(minutes=minutes)
+
+
 @pytest.mark.parametrize(
-    ("status", "code", "cure"), [(401, 190, "new permanent token"), (400, 100, "the number's id")]
+    ("heard", "accepted", "is_sick"),
+    [
+        (None, None, False),
+        (5, None, False),
+        (None, 9, False),
+        (None, 11, True),
+        (60, 11, True),
+        (11, 11, False),
+        (10, 11, False),
+        (60, 9, False),
+    ],
 )
-async def test_what_meta_refuses(httpx_mock: HTTPXMock, status: int, code: int, cure: str) -> None:
-    answer = {"error": {"code": code, "message": "no"}}
-    httpx_mock.add_response(url="http://meta.test/v25.0/1065", status_code=status, json=answer)
-    finding = await checkups.look_at_number("http://meta.test/v25.0", "1065", "a-token")
-    assert f"{status}, code {code}" in finding.found
-    assert finding.cure
-    assert cure in finding.cure
-    assert httpx_mock.get_requests()[0].headers["Authorization"] == "Bearer a-token"
+def test_what_was_accepted_is_followed_by_webhooks(
+    heard: int | None,
+    accepted: int | None,
+    is_sick: bool,  # noqa: FBT001 -- a case
+) -> None:
+    number = checkups.Number("1065", "1", 80, None, ago(heard), ago(accepted))
+    finding = checkups.webhook_finding(number, NOW)
+    assert bool(finding.cure) is is_sick
+    assert ("none has come" in finding.found) is (heard is None)
+    assert ("nothing was sent" in finding.found) is (accepted is None)
 
 
-async def test_an_answer_of_something_else_is_told_by_its_status(httpx_mock: HTTPXMock) -> None:
-    httpx_mock.add_response(status_code=httpx.codes.BAD_GATEWAY, text="<html>")
-    finding = await checkups.look_at_number("http://meta.test/v25.0", "1065", "a-token")
-    assert finding.found == "Meta refuses it: 502"
+def test_who_may_be_sent_to_is_told_without_a_number() -> None:
+    assert "everyone" in checkups.recipients(None).found
+    told = checkups.recipients(("447400123456", "49")).found
+    assert "only the 2 " in told
+    assert "7400" not in told
