@@ -33,7 +33,7 @@ def migrate(connection: Connection) -> None:
 
 
 async def migrate_url(database_url: str) -> None:
-    engine = create_engine(database_url, pool_size=1)
+    engine = create_engine(database_url, pool_size=1, pgbouncer=True)  # there may be one
     async with engine.connect() as connection:
         await connection.run_sync(migrate)
         await connection.commit()

@@ -4,6 +4,8 @@ import os
 
 from click import ClickException
 
+_POOLER = "HEADRACE_PGBOUNCER"
+
 
 def setting(name: str) -> str:
     """The value of a variable that a command cannot do without."""
@@ -14,7 +16,10 @@ def setting(name: str) -> str:
 
 
 def forget_settings() -> None:
-    """A setting of the user's shell must not reach our stack: it may name a real server."""
+    """A setting of the user's shell must not reach our stack: it may name a real server.
+
+    That a pooler stands before it names none, and a database of the user's own needs it.
+    """
     for name in list(os.environ):
-        if name.startswith(("HEADRACE_", "DATABASE_URL", "REDIS_URL")):
+        if name.startswith(("HEADRACE_", "DATABASE_URL", "REDIS_URL")) and name != _POOLER:
             del os.environ[name]

@@ -45,7 +45,7 @@ class OwnServers:
 
 
 async def _tables(url: str) -> int:
-    connection = await asyncpg.connect(url)
+    connection = await asyncpg.connect(url, statement_cache_size=0)  # it may be a pooler
     try:
         return int(await connection.fetchval(_TABLES))
     finally:
