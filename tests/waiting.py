@@ -27,3 +27,12 @@ async def until(
             return value
         assert time.monotonic() < end, f"not within {seconds:g} s; seen last: {value!r}"
         await asyncio.sleep(PAUSE)
+
+
+async def still(look: Callable[[], Awaitable[T]], seconds: float) -> T:
+    """Look for so long; fail as soon as something else is seen than at first, which is returned."""
+    first, end = await look(), time.monotonic() + seconds
+    while time.monotonic() < end:
+        await asyncio.sleep(PAUSE)
+        assert (seen := await look()) == first, f"changed from {first!r} to {seen!r}"
+    return first
