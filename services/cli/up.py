@@ -32,14 +32,14 @@ def up(data: Path | None) -> None:
     The data stay for the next start. Writes .headrace/env, for the commands in this folder,
     and .headrace/sender.env, for `headrace doctor`.
     """
-    folder = Path.cwd() / ".headrace"
-    folder.mkdir(mode=0o700, exist_ok=True)
+    env = Path.cwd() / ".headrace" / "env"
+    env.parent.mkdir(mode=0o700, exist_ok=True)
     with occupy(data or state_folder()) as home:
         click.echo("Starting Postgres, Valkey, ingest, the simulated Meta and sender")
         servers = EmbeddedServers(home.path, durable=True)
         with (
             Stack(home.logs, servers=servers, kept=home.secrets, ports=_ports()) as stack,
-            env_files(stack, folder),
+            env_file(stack, env),
         ):
             click.echo(_told(stack, home.path))
             with contextlib.suppress(KeyboardInterrupt):
@@ -58,17 +58,15 @@ def _ports() -> Ports:
 
 
 @contextlib.contextmanager
-def env_files(stack: Stack, folder: Path) -> Generator[None]:
-    """For as long as it runs, what a shell needs to know of the stack, and what its sender has."""
+def env_file(stack: Stack, path: Path) -> Generator[None]:
+    """What a shell needs to know of the stack, for as long as it runs; what its sender has, beside."""
     settings = {
         "HEADRACE_URL": stack.sender.url,
         "HEADRACE_INGEST_URL": stack.ingest.url,
         "HEADRACE_KEY": stack.secrets.admin_key,
     }
-    with (
-        _exports(settings, folder / "env"),
-        _exports(stack.sender_settings, folder / "sender.env"),
-    ):
+    sender = _exports(stack.sender_settings, path.with_name("sender.env"))
+    with _exports(settings, path), sender:
         yield
 
 

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from services.cli.stack import Stack
-from services.cli.up import env_files
+from services.cli.up import env_file
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -29,9 +29,9 @@ def folder(stack: Stack, tmp_path: Path) -> Generator[Path]:
     webhooks = {"url": stack.webhook_url, "delay_s": {"sent": 0.1, "delivered": 0.1, "read": 0.1}}
     url = f"{stack.simulator.url}/_sim/scenario"
     httpx.put(url, json={"webhooks": webhooks}, trust_env=False).raise_for_status()
-    made = tmp_path / ".headrace"
-    made.mkdir()
-    with env_files(stack, made):
+    env = tmp_path / ".headrace" / "env"
+    env.parent.mkdir()
+    with env_file(stack, env):
         yield tmp_path
 
 
