@@ -2,6 +2,7 @@
 
 import uuid
 
+import httpx
 import pytest
 from sender_api import NUMBER, TEMPLATE, Api, campaign, rows
 from sqlalchemy import text
@@ -139,37 +140,59 @@ async def test_a_life(api: Api):
     assert rest["next_cursor"] is None
 
 
-MOVES = {
-    "draft": {"start", "cancel", "close"},
-    "running": {"pause", "cancel", "close"},
-    "paused": {"resume", "cancel", "close"},
-    "completed": set(),
-    "cancelled": set(),
+CHANGES = {"change": None, "close": None, "upload": None}
+# What each state allows and leads to; None: it stays. `waiting` is paused before its start.
+MOVES: dict[str, dict[str, str | None]] = {
+    "draft": {"start": "running", "schedule": "scheduled", "cancel": "cancelled", **CHANGES},
+    "scheduled": {"schedule": None, "pause": "paused", "cancel": "cancelled", **CHANGES},
+    "running": {"pause": "paused", "cancel": "cancelled", **CHANGES},
+    "paused": {"resume": "running", "cancel": "cancelled", **CHANGES},
+    "waiting": {"schedule": "scheduled", "resume": "scheduled", "cancel": "cancelled"} | CHANGES,
+    "completed": {},
+    "cancelled": {},
 }
+PUT_INTO = """
+UPDATE campaigns SET audience = 'open',
+    state = CASE WHEN :state = 'waiting' THEN 'paused' ELSE :state END,
+    pause_reason = CASE WHEN :state IN ('paused', 'waiting') THEN 'operator' END,
+    start_at = CASE WHEN :state IN ('scheduled', 'waiting') THEN now() + interval '1 hour' END,
+    started_at = CASE WHEN :state NOT IN ('draft', 'scheduled', 'waiting') THEN now() END
+"""
+
+
+async def give(api: Api, path: str, command: str) -> httpx.Response:
+    match command:
+        case "upload":
+            return await api.upload(path, PEOPLE)
+        case "change":
+            return await api.patch(path, json={"weight": 2})
+        case "schedule":
+            return await api.post(f"{path}/start", json={"at": "2099-01-01T00:00:00Z"})
+        case _:
+            return await api.post(f"{path}/{command}")
 
 
 @pytest.mark.parametrize("state", MOVES)
-async def test_a_wrong_state_is_named(api: Api, engine, state):
+async def test_a_command_moves_the_campaign_or_names_its_state(api: Api, engine, state):
     path = await api.draft()
     await api.upload(path, PEOPLE)
-    for move in ("start", "pause", "resume", "cancel", "close"):
-        await put_into(engine, state)
-        before = await kinds(api, path)
-        answer = await api.post(f"{path}/{move}")
-        if move in MOVES[state]:
-            assert answer.status_code == 200, answer.text
-            assert len(await kinds(api, path)) == len(before) + 1
+    for command in ("start", "schedule", "pause", "resume", "cancel", *CHANGES):
+        async with engine.begin() as connection:
+            await connection.execute(text(PUT_INTO), {"state": state})
+        (was, before), answer = await seen(api, path), await give(api, path, command)
+        now, events = await seen(api, path)
+        if command in MOVES[state]:
+            assert answer.is_success, answer.text
+            assert now == (MOVES[state][command] or was), command
+            assert len(events) == len(before) + 1
         else:
-            assert answer.status_code == 409
-            assert f"is {state}" in answer.json()["detail"]
-            assert await kinds(api, path) == before
+            assert answer.status_code == 409, command
+            assert f"is {was}" in answer.json()["detail"]
+            assert (now, events) == (was, before)
 
 
-async def put_into(engine, state: str) -> None:
-    values = {"state": state, "reason": "token" if state == "paused" else None}
-    change = "UPDATE campaigns SET state = :state, pause_reason = :reason, audience = 'open'"
-    async with engine.begin() as connection:
-        await connection.execute(text(change), values)
+async def seen(api: Api, path: str) -> tuple[str, list[str]]:
+    return (await api.get(path)).json()["state"], await kinds(api, path)
 
 
 async def test_what_holds_a_campaign(api: Api, engine):
