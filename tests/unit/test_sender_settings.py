@@ -45,6 +45,7 @@ def test_roles_are_split(monkeypatch):
     [
         ("HEADRACE_ROLES", "api,wroker", "HEADRACE_ROLES: .*wroker.*api, worker, orchestrator"),
         ("HEADRACE_ROLES", " , ", "HEADRACE_ROLES: .*empty"),
+        ("HEADRACE_KEEP_WEBHOOKS_DAYS", "7", "HEADRACE_KEEP_WEBHOOKS_DAYS: .*8"),
         ("HEADRACE_ADMIN_KEY", "short", "HEADRACE_ADMIN_KEY: .*16 characters"),
         ("HEADRACE_ACCESS_TOKEN", "", "HEADRACE_ACCESS_TOKEN: is empty"),
         ("REDIS_URL", "", "REDIS_URL: is empty"),
