@@ -50,8 +50,9 @@ async def warnings(api: Api, path: str) -> set[str]:
 
 async def warning(api: Api, path: str, reason: str) -> dict[str, str]:
     found = (await checked(api, path))["warnings"]
-    (one,) = [one for one in found if one["reason"] == reason]
-    return one
+    named: list[dict[str, str]] = [one for one in found if one["reason"] == reason]
+    assert len(named) == 1
+    return named[0]
 
 
 async def refused(api: Api, path: str, **body: Any) -> dict[str, Any]:

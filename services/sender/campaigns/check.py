@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.sender.campaigns.left_out import left_out
 from services.sender.campaigns.lifecycle import Campaign
 from services.sender.campaigns.pace import Work, campaign_rate, left_after, seconds_until_sent
 from services.sender.campaigns.readiness import Finding, TokenFor, lacking, start_problems
@@ -37,35 +38,14 @@ WHERE phone_number_id = :number AND state = 'running' AND id <> :campaign
   AND coalesce(expires_at > now(), true)
 """)
 
-# People of the audience who opted out, looked for from the side that has fewer. LIMIT keeps the
-# planner from reading a whole table instead: each look is one in an index.
-_FEW_OPT_OUTS = text("SELECT count(*) < :people FROM (SELECT FROM opt_outs LIMIT :people) AS few")
-_OPT_OUTS_AMONG = text("""
-SELECT count(*) FROM opt_outs CROSS JOIN LATERAL (
-    SELECT FROM recipients
-    WHERE recipients.person = opt_outs.person AND recipients.campaign_id = :campaign LIMIT 1
-) AS found
-""")
-_PEOPLE_AMONG = text("""
-SELECT count(*) FROM messages CROSS JOIN LATERAL (
-    SELECT FROM recipients JOIN opt_outs USING (person) WHERE recipients.id = messages.id LIMIT 1
-) AS found
-WHERE messages.campaign_id = :campaign
-""")
-
-_NOT_ALLOWED = text("""
-SELECT count(*) FROM messages JOIN recipients USING (id)
-WHERE messages.campaign_id = :campaign
-  AND NOT coalesce(recipients.phone ^@ ANY (CAST(:allowed AS text[])), false)
-""")
-
 
 @dataclass(frozen=True, slots=True)
 class Check:
     """`problems` refuse the start; `warnings` spoil what comes after it.
 
     `seconds` and `ends_at`: until the last one has left, if it starts now or at its time. `rate` is
-    what all campaigns of the number may use, a second.
+    what all campaigns of the number may use, a second. Of more than 20,000 people, `opted_out` and
+    `not_allowed` may be projected from an even sample.
     """
 
     ready: bool
@@ -107,20 +87,20 @@ async def survey(
     waiting = 0 if campaign.state in ENDED else counts[Status.PENDING]
     rate, seconds = await _duration(connection, campaign, seen, begin, waiting)
     ends_at = begin + timedelta(seconds=seconds) if waiting else None
+    skipped = await left_out(connection, campaign.id, people, allowed)
     outlook = Outlook(
         ends_at=ends_at,
         closes=campaign.started_at is None and not campaign.keep_open,
         lacking=(await lacking(connection, campaign)).rows,
-        opted_out=await _opted_out(connection, campaign, people),
-        not_allowed=await _not_allowed(connection, campaign, allowed),
+        left_out=skipped,
     )
     return Check(
         ready=not problems,
         problems=list(problems),
         warnings=[] if campaign.state in ENDED else spoilers(campaign, seen, outlook),
         people=people,
-        opted_out=outlook.opted_out,
-        not_allowed=outlook.not_allowed,
+        opted_out=skipped.opted_out,
+        not_allowed=skipped.not_allowed,
         rate=round(rate, 2),
         seconds=seconds,
         ends_at=ends_at,
@@ -144,18 +124,3 @@ async def _beside(connection: AsyncConnection, campaign: Campaign) -> list[Work]
     weights = {row.id: row.weight for row in await connection.execute(_BESIDE, values)}
     waiting = await pending(connection, weights)
     return [Work(waiting[one], weight) for one, weight in weights.items()]
-
-
-async def _opted_out(connection: AsyncConnection, campaign: Campaign, people: int) -> int:
-    few = await connection.scalar(_FEW_OPT_OUTS, {"people": people})
-    count = _OPT_OUTS_AMONG if few else _PEOPLE_AMONG
-    return int(await connection.scalar(count, {"campaign": campaign.id}) or 0)
-
-
-async def _not_allowed(
-    connection: AsyncConnection, campaign: Campaign, allowed: Sequence[str] | None
-) -> int:
-    if allowed is None:
-        return 0
-    values = {"campaign": campaign.id, "allowed": list(allowed)}
-    return int(await connection.scalar(_NOT_ALLOWED, values) or 0)

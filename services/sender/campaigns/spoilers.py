@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from services.sender.campaigns.left_out import LeftOut
 from services.sender.campaigns.lifecycle import Campaign
 from services.sender.campaigns.readiness import Finding, place
 
@@ -33,8 +34,7 @@ class Outlook:
     ends_at: datetime | None
     closes: bool
     lacking: list[str]
-    opted_out: int
-    not_allowed: int
+    left_out: LeftOut
 
 
 def spoilers(campaign: Campaign, seen: Seen, outlook: Outlook) -> list[Finding]:
@@ -111,18 +111,18 @@ def _lacking(outlook: Outlook) -> Finding | None:
     if not outlook.lacking:
         return None
     detail = f"some recipients have no value for: {', '.join(outlook.lacking)}"
-    return Finding("missing_values", detail, "they will fail: reach them by another campaign")
+    return Finding("missing_values", detail, "reach them by another campaign: here they will fail")
 
 
 def _opted_out(outlook: Outlook) -> Finding | None:
-    if not outlook.opted_out:
+    if not outlook.left_out.opted_out:
         return None
-    detail = f"recipients who have opted out: {outlook.opted_out}"
+    detail = f"recipients who have opted out: {outlook.left_out.opted_out}"
     return Finding("opted_out", detail, "none is needed: they are skipped")
 
 
 def _not_allowed(outlook: Outlook) -> Finding | None:
-    if not outlook.not_allowed:
+    if not outlook.left_out.not_allowed:
         return None
-    detail = f"recipients outside of HEADRACE_ALLOWED_RECIPIENTS: {outlook.not_allowed}"
+    detail = f"recipients outside of HEADRACE_ALLOWED_RECIPIENTS: {outlook.left_out.not_allowed}"
     return Finding("not_allowed", detail, "change or take away the setting: they are skipped")
