@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Field
 from pydantic_settings import NoDecode
 from redis.exceptions import RedisError
 
+from shared.db.engine import POOLED
 from shared.db.migrations import alembic_config
 from shared.domain.phones import prefixes
 from shared.redis import create_redis
@@ -123,7 +124,7 @@ def files(concurrency: int) -> Finding:
     return Finding("file limit", shown, None if enough else f"ulimit -n {needed}, per number")
 
 
-async def look_at_database(url: str) -> list[Finding]:
+async def look_at_database(url: str, *, pgbouncer: bool) -> list[Finding]:
     connection = await asyncpg.connect(url, timeout=SECONDS, statement_cache_size=0)
     try:
         asked = time.time()
@@ -132,9 +133,16 @@ async def look_at_database(url: str) -> list[Finding]:
         return [
             *database_findings(await _database(connection), _newest(url)),
             clock("postgres", now, asked, answered),
+            pooler(kept=await _keeps_settings(url), told=pgbouncer),
         ]
     finally:
         await connection.close()
+
+
+def pooler(*, kept: bool, told: bool) -> Finding:
+    """A session that keeps its settings is nobody else's."""
+    found = "none is in the way" if kept else "transactions are pooled"
+    return Finding("postgres pooler", found, None if kept or told else POOLED)
 
 
 async def look_at_redis(url: str) -> list[Finding]:
@@ -188,6 +196,20 @@ async def _database(connection: "asyncpg.Connection[asyncpg.Record]") -> dict[st
     has_schema = await connection.fetchval("SELECT to_regclass('alembic_version') IS NOT NULL")
     query = "SELECT version_num FROM alembic_version"
     return told | {"schema": await connection.fetchval(query) if has_schema else None}
+
+
+async def _keeps_settings(url: str) -> bool:
+    """A transaction pooler refuses a session's settings, or forgets them."""
+    name, wanted = "plan_cache_mode", "force_custom_plan"
+    options: dict[str, Any] = {"timeout": SECONDS, "statement_cache_size": 0}
+    try:
+        connection = await asyncpg.connect(url, **options, server_settings={name: wanted})
+    except asyncpg.ProtocolViolationError:
+        return False
+    try:
+        return bool(await connection.fetchval(f"SHOW {name}") == wanted)
+    finally:
+        await connection.close()
 
 
 def _newest(url: str) -> str | None:

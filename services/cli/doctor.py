@@ -42,9 +42,10 @@ def _settings() -> DoctorSettings:
 
 async def examine(settings: DoctorSettings) -> list[Finding]:
     """Every part, also when one of them is away."""
-    database, redis = settings.database_url, settings.redis_url
+    database, redis = settings.database_url.get_secret_value(), settings.redis_url
+    looked = checkups.look_at_database(database, pgbouncer=settings.pgbouncer)
     return [
-        *await _found("postgres", checkups.look_at_database(database.get_secret_value())),
+        *await _found("postgres", looked),
         *await _found("redis", checkups.look_at_redis(redis.get_secret_value())),
         checkups.files(settings.concurrency),
         checkups.recipients(settings.allowed_recipients),

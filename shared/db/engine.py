@@ -15,7 +15,7 @@ from shared.db.faults import sqlstate
 log = structlog.get_logger()
 
 #: What to do where a session's settings and prepared statements are lost between transactions.
-POOLED = "set HEADRACE_PGBOUNCER=1: a transaction pooler stands before the database"
+POOLED = "set HEADRACE_PGBOUNCER=1 for sender and ingest"
 
 _NAME = {"application_name": "headrace"}
 # A plan that was kept while a table was small would read all of it once an upload has filled it.

@@ -8,6 +8,7 @@ from typing import Any
 import asyncpg
 import httpx
 import pytest
+from pooling import pooling
 from running import Processes
 
 from services.cli.app import main
@@ -74,7 +75,7 @@ def test_a_database_without_schema_is_told(doctor: Doctor, capsys) -> None:
     shown = capsys.readouterr()
     assert sick(shown.out) == ["SICK  migrations"]
     assert "headrace migrate" in shown.out
-    assert shown.err == "headrace: 1 of 9 need a cure\n"
+    assert shown.err == "headrace: 1 of 10 need a cure\n"
 
 
 @pytest.fixture
@@ -214,6 +215,27 @@ def test_servers_that_may_forget_are_told(
     monkeypatch.setenv("DATABASE_URL", servers.database_url())
     assert doctor() == 1
     assert "SICK  postgres durability: off: fsync" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("ignores", [False, True])
+def test_a_pooler_is_recognised(
+    ignores: bool,  # noqa: FBT001 -- a case
+    doctor: Doctor,
+    schema: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys,
+) -> None:
+    cures = {}
+    with pooling(schema, ignores=ignores) as pooler:
+        monkeypatch.setenv("DATABASE_URL", pooler.url)
+        for told in ("0", "1"):
+            monkeypatch.setenv("HEADRACE_PGBOUNCER", told)
+            assert doctor("--json") == 1  # no number is registered
+            found = {one["part"]: one for one in json.loads(capsys.readouterr().out)}
+            assert found["postgres pooler"]["found"] == "transactions are pooled"
+            assert found["migrations"]["cure"] is None
+            cures[told] = found["postgres pooler"]["cure"]
+    assert cures == {"0": "set HEADRACE_PGBOUNCER=1 for sender and ingest", "1": None}
 
 
 def test_a_missing_setting_is_named(doctor: Doctor, monkeypatch, capsys) -> None:
