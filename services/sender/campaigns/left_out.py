@@ -19,21 +19,22 @@ SELECT count(*) FROM opt_outs CROSS JOIN LATERAL (
 ) AS found
 """)
 
-# Everybody, or some at even distances.
+# Everybody, or one of each of so many equal parts: not always the first of its part, lest a pattern
+# of the file should look like the whole.
 _LOOK = text("""
 WITH ends AS MATERIALIZED (
     SELECT (SELECT id FROM messages WHERE campaign_id = :campaign ORDER BY id LIMIT 1) AS first,
         (SELECT id FROM messages WHERE campaign_id = :campaign ORDER BY id DESC LIMIT 1) AS last
+), parts AS MATERIALIZED (
+    SELECT first + ((last - first) * (part + part * 0.618034 % 1) / :most)::bigint AS start
+    FROM ends CROSS JOIN generate_series(0, :most - 1) AS part WHERE NOT :all
 ), looked AS MATERIALIZED (
     SELECT id FROM messages WHERE campaign_id = :campaign AND :all
     UNION ALL
-    SELECT DISTINCT found.id
-    FROM ends CROSS JOIN generate_series(0, :most) AS place CROSS JOIN LATERAL (
-        SELECT id FROM messages
-        WHERE campaign_id = :campaign AND id >= first + (last - first) * place / :most
+    SELECT DISTINCT found.id FROM parts CROSS JOIN LATERAL (
+        SELECT id FROM messages WHERE campaign_id = :campaign AND id >= start
         ORDER BY id LIMIT 1
     ) AS found
-    WHERE NOT :all
 )
 SELECT count(*) AS looked, count(*) FILTER (WHERE opted_out) AS opted_out,
     count(*) FILTER (WHERE NOT coalesce(phone ^@ ANY (CAST(:allowed AS text[])), false))
