@@ -59,7 +59,7 @@ def _ports() -> Ports:
 
 @contextlib.contextmanager
 def env_file(stack: Stack, path: Path) -> Generator[None]:
-    """What a shell needs to know of the stack, for as long as it runs; what its sender has, beside."""
+    """What a shell needs to know of the stack while it runs; beside it, what its sender has."""
     settings = {
         "HEADRACE_URL": stack.sender.url,
         "HEADRACE_INGEST_URL": stack.ingest.url,
