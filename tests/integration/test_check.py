@@ -350,8 +350,9 @@ async def test_rows_without_a_value_in_a_file_that_has_the_column(api: Api) -> N
 
 @pytest.mark.parametrize("strangers", [0, 1000])
 async def test_people_who_opted_out(api: Api, engine: AsyncEngine, strangers: int) -> None:
-    """However many others have."""
+    """However many others have, strangers and people of another campaign."""
     path, other = await audience(api, 50), await audience(api, 10)
+    await api.upload(other, "phone,name\n+12025550155,Eva\n")
     await run(
         engine,
         "INSERT INTO opt_outs (person, source)"
@@ -366,7 +367,7 @@ async def test_people_who_opted_out(api: Api, engine: AsyncEngine, strangers: in
     found = await checked(api, path)
     assert (found["people"], found["opted_out"]) == (50, 3)
     assert (await warning(api, path, "opted_out"))["detail"].endswith(": 3")
-    assert (await checked(api, other))["opted_out"] == 3
+    assert (await checked(api, other))["opted_out"] == 4
 
 
 async def test_people_whom_the_installation_may_not_send_to(api: Api, staging_api: Api) -> None:
