@@ -41,8 +41,8 @@ def up(data: Path | None) -> None:
             Stack(home.logs, servers=servers, kept=home.secrets, ports=_ports()) as stack,
             env_file(stack, env),
         ):
-            click.echo(_told(stack, home.path))
             with contextlib.suppress(KeyboardInterrupt):
+                click.echo(_told(stack, home.path))
                 _stay(servers, stack)
             click.echo("Stopping: what is on its way to Meta may end first")
     click.echo(f"Stopped. The data stay in {home.path}")

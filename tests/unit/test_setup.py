@@ -104,6 +104,27 @@ def test_without_a_network_it_says_so_and_leaves_no_finished_venv(checkout: Path
     assert not (checkout / ".venv" / ".ready").exists()
 
 
+def test_make_up_without_docker_is_one_line_and_writes_nothing(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "tools", tmp_path / "tools")
+    bare = tmp_path / "bin"
+    bare.mkdir()
+    (bare / "dirname").symlink_to("/usr/bin/dirname")
+
+    answer = subprocess.run(  # noqa: S603 - our own script
+        ["/bin/sh", tmp_path / "tools" / "up.sh"],
+        capture_output=True,
+        text=True,
+        timeout=10,
+        check=False,
+        env={"PATH": str(bare)},
+    )
+
+    assert answer.returncode == 1
+    (line,) = answer.stderr.splitlines()
+    assert line == "up: needs Docker with its compose plugin; 'make demo' runs without it"
+    assert not (tmp_path / ".env").exists()
+
+
 def write_dotenv(folder: Path) -> str:
     command: list[str | Path] = ["/bin/sh", ROOT / "tools" / "dotenv.sh", folder]
     subprocess.run(command, timeout=10, check=True)  # noqa: S603 - our own script
