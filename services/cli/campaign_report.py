@@ -7,9 +7,9 @@ from typing import Any
 import click
 
 from services.cli.calling import as_json, call, campaign_id, tell
+from services.cli.findings import said
 from services.cli.progress import funnel, waiting
 from services.cli.rest import Rest
-from services.cli.starting import finding
 from services.cli.times import local
 from shared.domain.status import Status
 
@@ -43,7 +43,7 @@ def _lines(told: Mapping[str, Any], errors: Sequence[Mapping[str, Any]]) -> Iter
         yield f"  {name:<10}{count:>12,}{share}"
     yield from _section("Errors met, those of later successes too", map(_error, errors))
     yield from _section("Uploads", map(_upload, told["uploads"]))
-    yield from _section("Not sending", map(finding, told["holding"]))
+    yield from _section("Not sending", map(said, told["holding"]))
     campaign = told["id"]
     if counts.get(Status.FAILED):
         yield f"Who and why: headrace campaign recipients {campaign} --status failed"

@@ -9,7 +9,7 @@ import click
 
 from services.cli.calling import as_json, call, campaign_id, tell
 from services.cli.campaign_report import report
-from services.cli.export import export
+from services.cli.export import export, rejects
 from services.cli.people import recipient, recipients
 from services.cli.requeue import retry, settle
 from services.cli.starting import check, start
@@ -65,7 +65,7 @@ for one in (
     _step("resume", "running", "Go on with a paused campaign."),
     _step("cancel", "cancelled", "End a campaign for good: who has not had it is skipped."),
     _step("close", "closed", "Take no more recipients: it may complete."),
-    *(check, start, upload, watch, report, export, recipient, recipients, retry, settle),
+    *(check, start, upload, watch, report, export, rejects, recipient, recipients, retry, settle),
 ):
     campaign.add_command(one)
 

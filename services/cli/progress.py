@@ -13,6 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from services.cli.findings import said
 from services.cli.times import duration, local, seconds_until
 from shared.domain.status import Status
 
@@ -95,7 +96,7 @@ class Watch:
             seconds=now - self._started,
             ends=_ends(campaign.get("eta")),
             errors=tuple(_error(one) for one in errors[:ERRORS_SHOWN]),
-            holding=tuple(_held(one) for one in campaign.get("holding", ())),
+            holding=tuple(said(one) for one in campaign.get("holding", ())),
         )
 
     def _rate(self, now: float, done: int) -> float:
@@ -176,10 +177,3 @@ def _ends(eta: str | None) -> str:
 
 def _error(one: Mapping[str, Any]) -> str:
     return f"{one['code']} {one['title']}: {one['met']:,}"
-
-
-def _held(one: Mapping[str, Any]) -> str:
-    """Why it does not send, until when, and what would end it before."""
-    what = ": ".join(part for part in (one["reason"], one.get("detail")) if part)
-    until = f", until {local(one['ends_at'])}" if one.get("ends_at") else ""
-    return what + until + (f" (cure: {one['cure']})" if one.get("cure") else "")

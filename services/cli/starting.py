@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from services.cli.calling import as_json, call, campaign_id, tell
+from services.cli.findings import said
 from services.cli.rest import RestError
 from services.cli.times import Moment, duration, local
 
@@ -51,14 +52,7 @@ def _text(told: Mapping[str, Any]) -> str:
 
 
 def _findings(kind: str, found: Sequence[Mapping[str, Any]]) -> list[str]:
-    return [f"  {kind}{finding(one)}" for one in found]
-
-
-def finding(one: Mapping[str, Any]) -> str:
-    """What is wrong, and what to do, in one line."""
-    what = ": ".join(part for part in (one["reason"], one.get("detail")) if part)
-    cure = f" (cure: {one['cure']})" if one.get("cure") else ""
-    return what + cure
+    return [f"  {kind}{said(one)}" for one in found]
 
 
 def _plan(told: Mapping[str, Any]) -> list[str]:

@@ -165,7 +165,7 @@ def test_a_check_says_what_it_takes(headrace, httpx_mock: HTTPXMock, capsys) -> 
     assert headrace("campaign", "check", ID) == 0
     ready, warned, people = capsys.readouterr().out.splitlines()
     assert ready == "It may start."
-    assert warned == "  warning: halted (cure: POST /v1/unhalt)"
+    assert warned == "  warning: halted (cure: headrace unhalt)"
     assert people.startswith("People: 20,000, 3 opted out. At 64/s that takes 5 min 12 s, until ")
 
 

@@ -2,6 +2,7 @@
 
 import stat
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -17,15 +18,20 @@ ROWS = b"phone,status\n+447400123456,read\n"
 
 
 @pytest.fixture
-def export(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+def headrace(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     monkeypatch.setenv("HEADRACE_URL", URL)
     monkeypatch.setenv("HEADRACE_KEY", "a key")
 
     def run(*arguments: str) -> int:
-        monkeypatch.setattr("sys.argv", ["headrace", "campaign", "export", ID, *arguments])
+        monkeypatch.setattr("sys.argv", ["headrace", "campaign", *arguments])
         return main()
 
     return run
+
+
+@pytest.fixture
+def export(headrace: Callable[..., int]) -> Callable[..., int]:
+    return partial(headrace, "export", ID)
 
 
 def test_it_goes_to_the_standard_output(export, httpx_mock: HTTPXMock, capsysbinary) -> None:
@@ -40,6 +46,17 @@ def test_a_file_is_for_the_user_alone(export, httpx_mock: HTTPXMock, tmp_path: P
     assert export("--format", "ndjson", "--output", str(file)) == 0
     assert file.read_bytes() == b"{}\n"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_the_rejects_too(headrace, httpx_mock: HTTPXMock, capsys, tmp_path: Path) -> None:
+    httpx_mock.add_response(
+        url=f"{URL}/v1/campaigns/{ID}/rejects", content=b"row,reason\n", is_reusable=True
+    )
+    file = tmp_path / "rejects.csv"
+    assert headrace("rejects", ID) == 0
+    assert capsys.readouterr().out == "row,reason\n"
+    assert headrace("rejects", ID, "--output", str(file)) == 0
+    assert file.read_bytes() == b"row,reason\n"
 
 
 def cut_short():
