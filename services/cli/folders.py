@@ -1,11 +1,13 @@
 """Where the embedded servers keep their files, such that they can reach them."""
 
+import contextlib
 import fcntl
 import hashlib
 import os
 import pwd
 import re
 import shutil
+import stat
 import tempfile
 import time
 from dataclasses import dataclass
@@ -18,6 +20,8 @@ LONGEST_SOCKET = 103
 SOCKET_NAME = ".s.PGSQL.5432"
 # Neither a URL nor a list of folders in Postgres' settings needs quoting with these.
 PLAIN = re.compile(r"[\w./-]+", re.ASCII)
+# A start makes its folder a moment before it locks it.
+FRESH_SECONDS = 60.0
 OWN = "set DATABASE_URL and REDIS_URL to servers of yours"
 
 
@@ -43,11 +47,13 @@ def server_user() -> str | None:
 
 def make_folders(base: Path | None) -> Folders:
     if base is None:
-        home = Path(tempfile.mkdtemp(prefix="headrace-", dir=_short_temp()))
+        temp = _short_temp()
+        _remove_abandoned(temp)
+        home = Path(tempfile.mkdtemp(prefix="headrace-", dir=temp))
         folders = Folders(home, home / "pg", home / "s", temporary=True)
         try:
             return _prepared(folders)
-        except EmbeddedError:
+        except BaseException:
             remove(folders)
             raise
     home = base.absolute()
@@ -91,6 +97,28 @@ def remove(folders: Folders) -> None:
     shutil.rmtree(folders.sockets, ignore_errors=True)
     if folders.temporary:
         shutil.rmtree(folders.base, ignore_errors=True)
+
+
+def _remove_abandoned(temp: Path) -> None:
+    """What starters left that were killed: a whole cluster each."""
+    for home in temp.glob("headrace-????????"):
+        with contextlib.suppress(OSError), contextlib.ExitStack() as held:
+            if _is_abandoned(home, held):
+                shutil.rmtree(home, ignore_errors=True)
+
+
+def _is_abandoned(home: Path, held: contextlib.ExitStack) -> bool:
+    """Ours, not of this minute, and neither its starter nor one of its servers lives."""
+    status = home.lstat()
+    age = time.time() - (home / "lock").stat().st_mtime
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or age < FRESH_SECONDS:
+        return False
+    for path in home.glob("*lock"):
+        descriptor = lock(path, seconds=0)
+        if descriptor is None:
+            return False
+        held.callback(os.close, descriptor)
+    return True
 
 
 def _short_temp() -> Path:

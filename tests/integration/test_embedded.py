@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Generator
 from pathlib import Path
 
@@ -205,6 +206,38 @@ async def test_a_long_temp_folder_is_not_used_for_sockets(base, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(long))
     with EmbeddedServers() as servers:
         assert await ask(servers.database_url(), "SELECT 1") == 1
+
+
+@pytest.fixture
+def temp(base, monkeypatch) -> Path:
+    """A temporary folder in which starters have left theirs."""
+    base.mkdir()
+    base.chmod(0o755)
+    monkeypatch.setattr(tempfile, "tempdir", str(base))
+    for name in ("killed", "fresh", "busy", "dying"):
+        (base / f"headrace-{name:_<8}" / "pg").mkdir(parents=True)
+        for held in ("lock", "postgres.lock"):
+            (base / f"headrace-{name:_<8}" / held).touch()
+            age = 0 if name == "fresh" else 2 * folders.FRESH_SECONDS
+            os.utime(base / f"headrace-{name:_<8}" / held, (time.time() - age,) * 2)
+    (base / "headrace-no_locks").mkdir()
+    return base
+
+
+def test_what_killed_starters_left_is_removed_by_the_next(temp):
+    held = [
+        folders.lock(temp / path, 0)
+        for path in ("headrace-busy____/lock", "headrace-dying___/postgres.lock")
+    ]
+    folders.remove(folders.make_folders(None))
+    assert sorted(path.name for path in temp.iterdir()) == [
+        "headrace-busy____",
+        "headrace-dying___",
+        "headrace-fresh___",
+        "headrace-no_locks",
+    ]
+    for descriptor in held:
+        os.close(descriptor)
 
 
 @as_root
