@@ -154,7 +154,11 @@ async def _workers(
         bounds=Bounds(settings.lease_s, settings.allowed_recipients),
     )
     recording = asyncio.create_task(every(_RECORD_S, recorder.step, name="recorder"))
-    looking = [asyncio.create_task(every(0, crew.refresh_in_time, name="roster"))]
+    await crew.beat()
+    looking = [
+        asyncio.create_task(every(0, crew.refresh_in_time, name="roster")),
+        asyncio.create_task(every(0, crew.beat_in_time, name="pulse")),
+    ]
     if not settings.pgbouncer:
         hear = partial(listen, settings.database_url.get_secret_value(), crew.wake)
         looking.append(asyncio.create_task(every(_AWAY_S, hear, name="notices")))

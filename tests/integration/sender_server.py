@@ -71,8 +71,9 @@ async def staging_api(engine: AsyncEngine, redis: Redis) -> AsyncGenerator[Api]:
 
 
 @pytest.fixture
-async def api(_serving: str, engine: AsyncEngine) -> AsyncGenerator[Api]:
-    """A client of the API with the admin key, over the emptied database."""
+async def api(_serving: str, engine: AsyncEngine, redis: Redis) -> AsyncGenerator[Api]:
+    """A client of the API with the admin key, over the emptied database and Valkey."""
+    assert redis
     await ensure_admin_key(engine, SETTINGS)
     headers = {"authorization": f"Bearer {ADMIN_KEY}"}
     async with Api(base_url=_serving, headers=headers, timeout=30) as client:

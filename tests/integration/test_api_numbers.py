@@ -16,8 +16,9 @@ async def test_a_number_is_registered_and_changed(api: Api):
     second = (await api.register(rate=400, headroom=0)).json()
     assert (second["rate"], second["headroom"]) == (400, 0)
     assert second["state"] == "paused"
-    assert (await api.get(PATH)).json() == second
-    assert (await api.get("/v1/phone-numbers")).json() == {"data": [second], "next_cursor": None}
+    shown = (await api.get(PATH)).json()
+    assert shown == second | {"effective_rate": 400, "sends_last_minute": 0}
+    assert (await api.get("/v1/phone-numbers")).json() == {"data": [shown], "next_cursor": None}
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,11 @@ from services.sender.api.keys import Operator, Reader
 from services.sender.api.paging import Cursor, Limit, after, page
 from services.sender.api.process import RuntimeDep
 from services.sender.campaigns import lifecycle, progress, starts
+from services.sender.campaigns.holding import holding
 from services.sender.campaigns.lifecycle import Campaign
 from services.sender.campaigns.starts import NotReady
 from services.sender.campaigns.template import TemplateError, compile_template
+from services.sender.pipeline.vitals import read_vitals
 from shared.domain.campaigns import ENDED, Audience, CampaignState, UnknownPolicy
 from shared.domain.phones import is_country
 from shared.web import Problem
@@ -126,12 +128,24 @@ async def list_campaigns(
 
 
 @router.get("/{campaign_id}")
-async def get_campaign(campaign_id: UUID, connection: ConnectionDep, _: Reader) -> dict[str, Any]:
-    """A campaign with its `counts`, its uploads, and what holds it now."""
+async def get_campaign(
+    campaign_id: UUID, runtime: RuntimeDep, connection: ConnectionDep, _: Reader
+) -> dict[str, Any]:
+    """A campaign with its `counts`, its uploads, what holds it now, and how fast it sends.
+
+    `rate`: messages a second over the last ten; null while Redis is away. `eta`: when the last one
+    leaves at that pace; null while it does not send.
+    """
     campaign = await lifecycle.find(connection, campaign_id)
+    vitals = await read_vitals(runtime.redis, [campaign.phone_number_id], campaign.id)
+    counts = await progress.counts(connection, campaign)
+    held = await holding(connection, campaign, vitals, runtime.settings.token_for)
+    rate = vitals.rate if vitals else None
     return _shown(campaign) | {
-        "counts": await progress.counts(connection, campaign),
-        "holding": await progress.holding(connection, campaign),
+        "counts": counts,
+        "rate": rate,
+        "eta": progress.eta(counts["pending"], rate, held),
+        "holding": held,
         "uploads": await progress.uploads(connection, campaign),
     }
 

@@ -1,10 +1,11 @@
 """Business numbers: registered, paused and resumed by people."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path
 from pydantic import BaseModel, ConfigDict, Field
+from redis.asyncio import Redis
 from sqlalchemy import RowMapping, TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -12,6 +13,9 @@ from services.sender.api.connection import ConnectionDep
 from services.sender.api.keys import Admin, Operator, Reader
 from services.sender.api.paging import page
 from services.sender.api.process import RuntimeDep
+from services.sender.campaigns.pace import campaign_rate
+from services.sender.campaigns.vitals import NumberVitals
+from services.sender.pipeline.vitals import read_vitals
 from services.sender.settings import TOKEN_NAME
 from shared.db.notices import WAKE
 from shared.settings import SettingsError
@@ -93,16 +97,23 @@ async def put_number(
 
 
 @router.get("")
-async def list_numbers(connection: ConnectionDep, _: Reader) -> dict[str, Any]:
-    rows = await connection.execute(_LIST)
-    return page([_shown(row) for row in rows.mappings()], None)
+async def list_numbers(runtime: RuntimeDep, connection: ConnectionDep, _: Reader) -> dict[str, Any]:
+    """All of them, each as it is shown by itself."""
+    rows = (await connection.execute(_LIST)).mappings().all()
+    return page(await _alive(runtime.redis, rows), None)
 
 
 @router.get("/{phone_number_id}")
 async def get_number(
-    phone_number_id: PhoneNumberId, connection: ConnectionDep, _: Reader
+    phone_number_id: PhoneNumberId, runtime: RuntimeDep, connection: ConnectionDep, _: Reader
 ) -> dict[str, Any]:
-    return await _get(connection, phone_number_id)
+    """A number, with `campaign_rate`, what its campaigns may use, and its pace now.
+
+    `effective_rate`, what throttling has left of `rate`, and `sends_last_minute` are null while
+    Redis is away. A pause that senders make by themselves is shown too; the number stays active.
+    """
+    (shown,) = await _alive(runtime.redis, [await _get(connection, phone_number_id)])
+    return shown
 
 
 @router.post("/{phone_number_id}/pause")
@@ -134,12 +145,12 @@ async def _move(
     return _shown(row)
 
 
-async def _get(connection: AsyncConnection, phone_number_id: str) -> dict[str, Any]:
+async def _get(connection: AsyncConnection, phone_number_id: str) -> RowMapping:
     values = {"phone_number_id": phone_number_id}
     row = (await connection.execute(_GET, values)).mappings().first()
     if row is None:
         raise Problem(404, "there is no number with this id")
-    return _shown(row)
+    return row
 
 
 def _check_token(name: str, token_for: Callable[[str], str]) -> None:
@@ -151,7 +162,28 @@ def _check_token(name: str, token_for: Callable[[str], str]) -> None:
         raise Problem(422, str(error)) from None
 
 
+async def _alive(redis: Redis, rows: Sequence[RowMapping]) -> list[dict[str, Any]]:
+    """Numbers with what Redis knows of them."""
+    vitals = await read_vitals(redis, [row["phone_number_id"] for row in rows])
+    return [
+        _shown(row) | _now(row, vitals.numbers[row["phone_number_id"]] if vitals else None)
+        for row in rows
+    ]
+
+
+def _now(row: RowMapping, vitals: NumberVitals | None) -> dict[str, Any]:
+    if vitals is None:
+        return {"effective_rate": None, "sends_last_minute": None}
+    pause = vitals.pause if row["state"] == "active" else None
+    return {
+        "effective_rate": round(row["rate"] * vitals.pace, 2),
+        "sends_last_minute": vitals.sends_last_minute,
+        **({"paused_reason": pause.reason, "paused_until": pause.ends_at} if pause else {}),
+    }
+
+
 def _shown(row: RowMapping) -> dict[str, Any]:
     shown = dict(row)
     shown["token"] = shown.pop("token_name")
+    shown["campaign_rate"] = round(campaign_rate(row["rate"], row["headroom"]), 2)
     return shown

@@ -2,7 +2,7 @@
 -- All times are Redis' own, in seconds. A slot is a time at which one message may leave; a clock
 -- is the next free slot. The form is GCRA: nothing is stored but the clocks.
 --
--- KEYS[1]  hash: campaign, live (clocks), factor, factor_at, cut_at, paused_until
+-- KEYS[1]  hash: campaign, live (clocks), factor, factor_at, cut_at, paused_until; for look: many
 -- ARGV     operation, then its numbers; answers are text, since Lua numbers are cut to integers
 
 local SPREAD = 1.01        -- spacing is 1.01/rate, so that no closed second holds more than rate
@@ -55,6 +55,19 @@ local function clock(name, spacing)
 end
 
 local operation = ARGV[1]
+
+if operation == 'look' then
+  local answer = {text(now)}
+  for _, one in ipairs(KEYS) do
+    key = one
+    local paused_until = moment('paused_until')
+    local throttled = paused_until == moment('cut_at')
+    table.insert(answer, text(factor()))
+    table.insert(answer, text(math.max(0, paused_until - now)))
+    table.insert(answer, throttled and '1' or '0')
+  end
+  return answer
+end
 
 if operation == 'pause' then
   local until_ = math.max(moment('paused_until'), now + tonumber(ARGV[2]))

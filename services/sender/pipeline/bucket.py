@@ -2,6 +2,7 @@
 
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -37,6 +38,18 @@ class Slots:
         return self.redis_first + index * self.spacing
 
 
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a bucket is at: its share of the configured rate, and a pause of so many seconds more.
+
+    `throttled`: it was Meta's 130429 that paused it, and not an outage.
+    """
+
+    pace: float
+    paused_s: float
+    throttled: bool
+
+
 class Clocks:
     """Difference between Redis' clock and ours, by the exchange that took the least time."""
 
@@ -62,7 +75,7 @@ class Bucket:
 
     def __init__(self, redis: Redis, phone_number_id: str) -> None:
         self._script = redis.register_script(_SCRIPT)
-        self._key = f"headrace:bucket:{phone_number_id}"
+        self._key = _key(phone_number_id)
         self._clocks = Clocks()
 
     async def book(self, count: int, rate: float, headroom: float) -> Slots:
@@ -97,3 +110,19 @@ class Bucket:
         arguments = [operation, *(repr(number) for number in numbers)]
         answer = await self._script(keys=[self._key], args=arguments)
         return [float(part) for part in cast("list[bytes]", answer)]
+
+
+async def look(redis: Redis, phone_number_ids: Sequence[str]) -> tuple[float, dict[str, State]]:
+    """Redis' time, and what each number's bucket is at. Books and changes nothing."""
+    keys = [_key(number) for number in phone_number_ids]
+    answer = await redis.register_script(_SCRIPT)(keys=keys, args=["look"])
+    now, *parts = (float(part) for part in cast("list[bytes]", answer))
+    states = zip(parts[::3], parts[1::3], parts[2::3], strict=True)
+    return now, {
+        number: State(pace, paused_s, bool(throttled))
+        for number, (pace, paused_s, throttled) in zip(phone_number_ids, states, strict=True)
+    }
+
+
+def _key(phone_number_id: str) -> str:
+    return f"headrace:bucket:{phone_number_id}"

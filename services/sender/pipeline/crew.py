@@ -13,8 +13,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from services.sender import metrics
 from services.sender.pipeline.bucket import Bucket
 from services.sender.pipeline.desk import Bounds, Desk
+from services.sender.pipeline.pulse import Held, Pulse
 from services.sender.pipeline.roster import NumberView, read_roster
-from services.sender.pipeline.sending import MakeSending
+from services.sender.pipeline.sending import MakeSending, Sending
 from services.sender.pipeline.watermarks import BEGINNING, Look, Watermarks
 from services.sender.pipeline.worker import Worker
 from shared.db.installation import Installation
@@ -31,6 +32,7 @@ _CLAIM_END_S = 3.0
 @dataclass(slots=True)
 class _Member:
     desk: Desk
+    sending: Sending
     worker: Worker
     preparing: asyncio.Task[None]
     releasing: asyncio.Task[None]
@@ -57,6 +59,8 @@ class Crew:
         self._bounds = bounds
         self._watermarks = Watermarks()
         self._members: dict[str, _Member] = {}
+        self._token_problems: dict[str, str] = {}
+        self._pulse = Pulse(redis)
         self._campaigns: list[int] = []
         self._woken = asyncio.Event()
         self._stop = asyncio.Event()
@@ -91,24 +95,67 @@ class Crew:
         return False
 
     def _update(self, desk: Desk, number: str, view: NumberView | None) -> None:
-        try:
-            token = self._token_for(view.token_name) if view else ""
-        except SettingsError as error:
+        token, problem = self._token(view)
+        if problem is None:
+            desk.update(view, token)
+        else:
             metrics.FAULTS.labels("token", "SettingsError").inc()
-            log.warning("token_missing", phone_number_id=number, problem=str(error))
-            view, token = None, ""
-        desk.update(view, token)
+            desk.update(None, "")
+        self._note_token(number, problem, known=view is not None)
+
+    def _token(self, view: NumberView | None) -> tuple[str, str | None]:
+        """A number's token, or why there is none."""
+        try:
+            return self._token_for(view.token_name) if view else "", None
+        except SettingsError as error:
+            return "", str(error)
+
+    def _note_token(self, number: str, problem: str | None, *, known: bool) -> None:
+        """Log a problem once, and its end; of a number that may not send nothing is known."""
+        before = self._token_problems.pop(number, None)
+        if problem is not None:
+            self._token_problems[number] = problem
+            if problem != before:
+                log.warning("token_missing", phone_number_id=number, problem=problem)
+        elif before is not None and known:
+            log.info("token_found", phone_number_id=number)
+
+    async def beat_in_time(self) -> bool:
+        """Beat at the next whole second."""
+        await self._pulse.due()
+        return await self.beat()
+
+    async def beat(self) -> bool:
+        """Tell Redis what has left since the last beat, and what is held back here and why."""
+        left = {number: member.sending.take_left() for number, member in self._members.items()}
+        await self._pulse.beat(left, self._held())
+        return False
+
+    def _held(self) -> dict[str, Held]:
+        outages = {number: member.sending.why_held() for number, member in self._members.items()}
+        return {
+            **{number: held for number, held in outages.items() if held is not None},
+            **{
+                number: Held("token_missing", problem)
+                for number, problem in self._token_problems.items()
+            },
+        }
 
     def _member(self, number: str, installation: str) -> _Member:
         if number not in self._members:
             bucket = Bucket(self._redis, number)
             desk = Desk(number, self._engine, self._watermarks, self._bounds)
-            worker = Worker(bucket, desk, self._make_sending(number, bucket, installation))
+            sending = self._make_sending(number, bucket, installation)
+            worker = Worker(bucket, desk, sending)
             # A block that was prepared is released before the end: only claiming stops.
             preparing = every(_ERROR_WAIT_S, worker.prepare, name="prepare", stop=self._stop)
             releasing = every(_ERROR_WAIT_S, worker.release, name="release")
             self._members[number] = _Member(
-                desk, worker, asyncio.create_task(preparing), asyncio.create_task(releasing)
+                desk,
+                sending,
+                worker,
+                asyncio.create_task(preparing),
+                asyncio.create_task(releasing),
             )
         return self._members[number]
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -13,7 +14,8 @@ from services.sender.pipeline.attempt import Route, attempt
 from services.sender.pipeline.bucket import Bucket
 from services.sender.pipeline.claim import ClaimedMessage
 from services.sender.pipeline.outage import Outage
-from services.sender.pipeline.outcome import Accepted, Outcome, Throttled
+from services.sender.pipeline.outcome import Accepted, Failed, Outcome, Throttled
+from services.sender.pipeline.pulse import Held
 from services.sender.pipeline.record import Result
 from services.sender.pipeline.recorder import Recorder
 from services.sender.pipeline.send import Outlet
@@ -47,13 +49,27 @@ class Sending:
         self._installation = installation
         self._concurrency = concurrency
         self._tasks: dict[asyncio.Task[None], float] = {}
+        self._left: Counter[int] = Counter()
         self._outage = Outage()
+        self._reaches_meta = True
         self._held_until = 0.0
 
     @property
     def held(self) -> bool:
         """Whether a reply has just asked this number to stop for a moment."""
         return time.monotonic() < self._held_until
+
+    def why_held(self) -> Held | None:
+        """What this process knows of an outage; the end is of the pause, before one tries again."""
+        if not self._outage.probing:
+            return None
+        reason = "meta_failing" if self._reaches_meta else "meta_unreachable"
+        return Held(reason, until=self._held_until if self.held else None)
+
+    def take_left(self) -> Counter[int]:
+        """Messages that left since the last call, by campaign."""
+        left, self._left = self._left, Counter()
+        return left
 
     def room(self) -> int:
         """Free slots; a single one while a probe finds out whether an outage is over."""
@@ -65,6 +81,7 @@ class Sending:
     def start(self, route: Route, message: ClaimedMessage, redis_slot: float) -> None:
         """Put a message on the wire."""
         metrics.SLOTS.labels(self._number, "used").inc()
+        self._left[message.campaign_id] += 1
         self._spawn(self._send(route, message, redis_slot, time.monotonic()))
 
     def give_back(self, message: ClaimedMessage, why: str) -> None:
@@ -103,8 +120,11 @@ class Sending:
         try:
             outcome = await attempt(self._outlet, route, message, self._installation)
         except asyncio.CancelledError:
+            self._left[message.campaign_id] -= 1
             self.give_back(message, "drained")
             return
+        if _never_left(outcome):
+            self._left[message.campaign_id] -= 1
         self._recorder.add(Result(message, outcome))
         code = 0 if isinstance(outcome, Accepted) else outcome.code or 0
         metrics.OUTCOMES.labels(self._number, type(outcome).__name__.lower(), str(code)).inc()
@@ -126,12 +146,21 @@ class Sending:
 
     async def _pause(self, outcome: Outcome, seconds: float) -> None:
         self._hold(seconds)
+        self._reaches_meta = not (isinstance(outcome, Throttled) and outcome.sent_nothing)
         # What reached nobody may be this process' own way to Meta: the others find out themselves.
-        if not (isinstance(outcome, Throttled) and outcome.sent_nothing):
+        if self._reaches_meta:
             await self._bucket.pause(seconds)
 
     def _hold(self, seconds: float) -> None:
         self._held_until = max(self._held_until, time.monotonic() + seconds)
+
+
+def _never_left(outcome: Outcome) -> bool:
+    match outcome:
+        case Throttled(sent_nothing=True) | Failed(concluded=True):
+            return True
+        case _:
+            return False
 
 
 #: Makes the sends of one number: its id, its bucket, the installation.
