@@ -1,5 +1,6 @@
 """Who may do what: bearer keys, stored as digests, with scopes."""
 
+import asyncio
 import hashlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -8,7 +9,7 @@ from enum import StrEnum
 from typing import Annotated, Final
 
 import structlog
-from fastapi import BackgroundTasks, Depends, Request
+from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -66,18 +67,30 @@ class Caller:
 
 
 class Uses:
-    """When this process last wrote down that a key was used: at most once a minute each."""
+    """Writes down that keys are used: at most once a minute each, beside the request."""
 
     def __init__(self) -> None:
-        self._written: dict[int, float] = {}
+        self._begun: dict[int, float] = {}
+        self._writing: set[asyncio.Task[None]] = set()
 
-    def is_due(self, key_id: int) -> bool:
-        """True once a minute: whoever asks then writes it down."""
+    def note(self, engine: AsyncEngine, key_id: int) -> None:
+        """Nobody waits for the writing: also a request that is refused has used its key."""
         now = time.monotonic()
-        if now - self._written.get(key_id, -USED_SECONDS) < USED_SECONDS:
-            return False
-        self._written[key_id] = now
-        return True
+        if now - self._begun.get(key_id, -USED_SECONDS) < USED_SECONDS:
+            return
+        self._begun[key_id] = now
+        writing = asyncio.create_task(_write_use(engine, key_id))
+        self._writing.add(writing)
+        writing.add_done_callback(self._writing.discard)
+
+
+async def _write_use(engine: AsyncEngine, key_id: int) -> None:
+    """That it could not be written down changes nothing."""
+    try:
+        async with engine.begin() as connection:
+            await connection.execute(_USED, {"id": key_id})
+    except DatabaseFault as error:
+        log.warning("key_use_not_written", **describe(error))
 
 
 def digest_of(key: str) -> bytes:
@@ -94,7 +107,6 @@ async def ensure_admin_key(engine: AsyncEngine, settings: SenderSettings) -> Non
 
 async def caller(
     request: Request,
-    afterwards: BackgroundTasks,
     runtime: RuntimeDep,
     credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
 ) -> Caller:
@@ -109,18 +121,8 @@ async def caller(
         found = (await connection.execute(_FIND, values)).first()
     if found is None:
         raise _unauthorized("the API key is not valid")
-    if request.app.state.key_uses.is_due(found.id):
-        afterwards.add_task(_write_use, runtime.engine, found.id)
+    request.app.state.key_uses.note(runtime.engine, found.id)
     return Caller(found.id, found.name, found.scopes)
-
-
-async def _write_use(engine: AsyncEngine, key_id: int) -> None:
-    """When the answer has been sent; that it could not be written down changes nothing."""
-    try:
-        async with engine.begin() as connection:
-            await connection.execute(_USED, {"id": key_id})
-    except DatabaseFault as error:
-        log.warning("key_use_not_written", **describe(error))
 
 
 def require(scope: Scope) -> Callable[..., Awaitable[Caller]]:
