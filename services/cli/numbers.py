@@ -70,17 +70,17 @@ number.add_command(_step("resume", "active"))
 
 
 def campaign_rate(one: Mapping[str, Any]) -> float:
-    """Messages a second that campaigns may send on a number now."""
+    """Messages a second that campaigns may send on a number now, after Meta's throttling."""
     planned = one.get("campaign_rate")
     if planned is None:
         planned = one["rate"] * (1 - one["headroom"])
-    slowed = one.get("effective_rate")
-    return float(planned if slowed is None else min(planned, slowed))
+    left = one.get("effective_rate")
+    return float(planned if left is None else planned * left / one["rate"])
 
 
 def _line(one: Mapping[str, Any]) -> str:
     reason = f" ({one['paused_reason']})" if one["paused_reason"] else ""
     until = f" until {one['paused_until']}" if one["paused_until"] else ""
-    pace = f"{campaign_rate(one):g}/s of {one['rate']}/s"
+    pace = f"{campaign_rate(one):.4g}/s of {one['rate']}/s"
     ids = f"{one['phone_number_id']:<18}  {one['waba_id']:<18}"
     return f"{ids}  {pace:<14}  {one['state']}{reason}{until}"

@@ -122,17 +122,17 @@ def progress(console: Console) -> Generator[Show]:
 
 
 def _lines(console: Console, watch: Watch) -> Show:
-    shown_at = float("-inf")
+    shown_at, shown = float("-inf"), ""
 
     def show(
         campaign: Mapping[str, Any],
         errors: Sequence[Mapping[str, Any]] = (),
         limit: float | None = None,
     ) -> None:
-        nonlocal shown_at
+        nonlocal shown_at, shown
         glance = watch.look(campaign, errors, limit)
-        if glance.seconds - shown_at >= LINE_SECONDS:
-            shown_at = glance.seconds
+        if glance.state != shown or glance.seconds - shown_at >= LINE_SECONDS:
+            shown_at, shown = glance.seconds, glance.state
             console.print(_line(glance), highlight=False, markup=False, soft_wrap=True)
 
     return show

@@ -151,12 +151,12 @@ def test_numbers_are_listed_with_what_campaigns_may_use(
     headrace, httpx_mock: HTTPXMock, capsys
 ) -> None:
     paused = {"state": "paused", "paused_reason": "throttled", "paused_until": AT}
-    slowed = {"campaign_rate": 63.4, "effective_rate": 20}
+    slowed = {"campaign_rate": 63.36, "effective_rate": 20}
     httpx_mock.add_response(json=page(SET, SET | paused | slowed))
     assert headrace("number", "list") == 0
     plain, slow = capsys.readouterr().out.splitlines()
     assert plain.split() == ["1065", "1", "64/s", "of", "80/s", "active"]
-    assert slow.split()[2:] == ["20/s", "of", "80/s", "paused", "(throttled)", "until", AT]
+    assert slow.split()[2:] == ["15.84/s", "of", "80/s", "paused", "(throttled)", "until", AT]
 
 
 def test_a_check_says_what_it_takes(headrace, httpx_mock: HTTPXMock, capsys) -> None:

@@ -53,6 +53,15 @@ def test_elsewhere_than_on_a_terminal_it_is_a_line_now_and_then() -> None:
     assert line.endswith("(cure: POST …/resume)]")
 
 
+def test_another_state_is_told_at_once() -> None:
+    out = io.StringIO()
+    with progress(Console(file=out)) as show:
+        for state in ("running", "paused", "paused", "completed"):
+            show(CAMPAIGN | {"state": state})
+    states = [line.split()[2] for line in out.getvalue().splitlines()]
+    assert states == ["running", "paused", "completed"]
+
+
 def test_it_says_when_it_ends() -> None:
     eta = datetime.now(UTC) + timedelta(seconds=3600 + 125.5)
     (line,) = shown(CAMPAIGN | {"eta": eta.isoformat()}, live=False).splitlines()
