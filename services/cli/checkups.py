@@ -182,8 +182,8 @@ def webhook_finding(number: Number, now: datetime) -> Finding:
 def recipients(allowed: tuple[str, ...] | None) -> Finding:
     if allowed is None:
         return Finding("recipients", "everyone: HEADRACE_ALLOWED_RECIPIENTS is not set")
-    count = f"{len(allowed)} numbers or beginnings of numbers"
-    return Finding("recipients", f"only the {count} of HEADRACE_ALLOWED_RECIPIENTS")
+    told = f"only those of HEADRACE_ALLOWED_RECIPIENTS (entries: {len(allowed)})"
+    return Finding("recipients", told)
 
 
 def _upgrade(version: int, oldest: int) -> str | None:

@@ -58,14 +58,12 @@ async def _numbers(settings: DoctorSettings) -> list[Finding]:
         known = await checkups.numbers(settings.database_url.get_secret_value())
     except AWAY:
         return []  # the database's own finding says it
-    now = datetime.now(UTC)
-    found = [checkups.webhook_finding(number, now) for number in known]
-    if not known:
-        found = [Finding("numbers", "none is registered", "headrace number set")]
+    found = [] if known else [Finding("numbers", "none is registered", "headrace number set")]
     names = dict.fromkeys(number.token_name for number in known) or [None]
     for name in names:
         found += await _meta(settings, name, [one for one in known if one.token_name == name])
-    return found
+    now = datetime.now(UTC)
+    return found + [checkups.webhook_finding(number, now) for number in known]
 
 
 async def _meta(settings: DoctorSettings, name: str | None, known: list[Number]) -> list[Finding]:

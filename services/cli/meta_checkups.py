@@ -90,10 +90,8 @@ async def look(graph: Graph, token: str, numbers: Sequence[Number]) -> list[Find
 
 def token_finding(variable: str, told: Told | Refusal, now: float) -> Finding:
     """Whether it is valid, for how long, and for what."""
-    part, new = (
-        f"token {variable}",
-        f"make a new token of a system user with {' and '.join(SCOPES)}",
-    )
+    part = f"token {variable}"
+    new = f"make a new token of a system user with {' and '.join(SCOPES)}, and set {variable}"
     if isinstance(told, Refusal):
         if told.blames_token:
             return Finding(part, f"Meta does not take it ({told})", new)

@@ -104,14 +104,14 @@ def test_all_is_well(
     found = json.loads(capsys.readouterr().out)
     assert [one["part"] for one in found][-9:] == [
         "recipients",
-        "webhooks 1065",
-        "webhooks 1066",
         "token HEADRACE_ACCESS_TOKEN",
         "account 1",
         "number 1065",
         "token HEADRACE_ACCESS_TOKEN_OWN",
         "account 1",
         "number 1066",
+        "webhooks 1065",
+        "webhooks 1066",
     ]
     assert [one for one in found if one["cure"]] == []
 
@@ -168,7 +168,7 @@ def test_who_may_be_sent_to_is_told(
     monkeypatch.setenv("HEADRACE_ALLOWED_RECIPIENTS", "+44 7400 123456, +49")
     doctor()
     shown = capsys.readouterr().out
-    assert "well  recipients: only the 2 " in shown
+    assert "well  recipients: only those of HEADRACE_ALLOWED_RECIPIENTS (entries: 2)" in shown
     assert "7400" not in shown
     monkeypatch.setenv("HEADRACE_ALLOWED_RECIPIENTS", "")
     assert doctor() == 1

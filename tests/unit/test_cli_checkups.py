@@ -98,5 +98,5 @@ def test_what_was_accepted_is_followed_by_webhooks(
 def test_who_may_be_sent_to_is_told_without_a_number() -> None:
     assert "everyone" in checkups.recipients(None).found
     told = checkups.recipients(("447400123456", "49")).found
-    assert "only the 2 " in told
+    assert "only those of HEADRACE_ALLOWED_RECIPIENTS (entries: 2)" in told
     assert "7400" not in told
