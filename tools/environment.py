@@ -1,9 +1,11 @@
 """Makes .venv from the locked requirements, or repairs it; tools/setup.sh chooses the Python."""
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
+import os
 import platform
 import re
 import signal
@@ -26,6 +28,8 @@ STAMP = VENV / ".ready"
 PATIENCE_S = 900
 # pip ends at once when it is told to; what does not is no reason to hang.
 STOP_S = 10
+FULL = os.strerror(errno.ENOSPC)
+ROOM = "free about 1 GB where .venv and temporary files lie, then again"
 MACHINES = ("x86_64", "aarch64", "arm64", "armv7l")
 
 
@@ -46,14 +50,23 @@ def python_version() -> str:
 
 
 def stamped() -> str:
-    return STAMP.read_text(encoding="utf-8") if STAMP.is_file() else ""
+    """What .venv was made from; nothing when a part of it is gone that was there at its end."""
+    lines = STAMP.read_text(encoding="utf-8").splitlines(keepends=True) if STAMP.is_file() else []
+    made_from, parts = "".join(lines[:1]), (line.rstrip("\n") for line in lines[1:])
+    return made_from if all((VENV / part).exists() for part in parts) else ""
 
 
-def check_platform() -> None:
+def parts() -> str:
+    """Programs and the records of packages: cheap to look for, and what pip removes."""
+    found = [*VENV.glob("bin/*"), *VENV.glob("lib/python*/site-packages/*.dist-info")]
+    return "".join(f"{path.relative_to(VENV)}\n" for path in sorted(found))
+
+
+def check_platform(system: str, machine: str, libc: str) -> None:
     """The embedded servers are wheels; where there is none, pip's own answer would be a riddle."""
-    if platform.machine() not in MACHINES:
-        raise SetupError(f"no embedded servers for {platform.machine()}: use x86_64 or arm64")
-    if sys.platform == "linux" and platform.libc_ver()[0] != "glibc":
+    if machine not in MACHINES:
+        raise SetupError(f"no embedded servers for {machine}: use x86_64 or arm64")
+    if system == "linux" and libc != "glibc":
         raise SetupError("no embedded servers for musl (Alpine): use a glibc system, e.g. Debian")
 
 
@@ -61,6 +74,8 @@ def check_platform() -> None:
 def alone() -> Iterator[None]:
     with REQUIREMENTS.open("rb") as held:
         wait_for(held.fileno())
+        # What is started inherits it: a pip whose starter was killed still writes into .venv.
+        fcntl.fcntl(held, fcntl.F_SETFD, 0)
         yield
 
 
@@ -91,12 +106,19 @@ def make() -> None:
     print("Installing the locked requirements (about a minute)", flush=True)
     pip("--require-hashes", "-r", str(REQUIREMENTS))
     pip("--no-deps", "--no-build-isolation", "--editable", str(ROOT))
-    STAMP.write_text(wanted(), encoding="utf-8")
+    STAMP.write_text(wanted() + parts(), encoding="utf-8")
 
 
 def usable() -> bool:
     """Once finished, here and with this Python: newer requirements can be installed over it."""
-    return stamped().split(" ", 1)[1:] == wanted().split(" ", 1)[1:] and PYTHON.exists()
+    return stamped().split(" ", 1)[1:] == wanted().split(" ", 1)[1:] and runs()
+
+
+def runs() -> bool:
+    """Its Python may be a link to one that has been removed or replaced."""
+    with contextlib.suppress(OSError):
+        return subprocess.run([PYTHON, "-c", ""], capture_output=True, check=False).returncode == 0  # noqa: S603
+    return False
 
 
 def pip(*arguments: str) -> None:
@@ -107,17 +129,28 @@ def pip(*arguments: str) -> None:
 def run(command: list[str], failure: str) -> None:
     VENV.mkdir(exist_ok=True)
     with subprocess.Popen(  # noqa: S603 - the commands are the three above
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=ROOT,
+        close_fds=False,
     ) as process:
         try:
             lines = followed(process)
         except BaseException:
-            process.terminate()
-            process.wait(STOP_S)
+            stop(process)
             raise
     LOG.write_text("".join(lines), encoding="utf-8")
     if process.returncode != 0:
         raise SetupError(f"{failure}: {cause(lines)} (all of it: {LOG.relative_to(ROOT)})")
+
+
+def stop(process: subprocess.Popen[str]) -> None:
+    process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(STOP_S)
+    process.kill()
 
 
 def followed(process: subprocess.Popen[str]) -> list[str]:
@@ -134,17 +167,19 @@ def followed(process: subprocess.Popen[str]) -> list[str]:
 
 def cause(lines: list[str]) -> str:
     text = "".join(lines)
+    if FULL in text:
+        return f"the disk is full: {ROOM}"
     if re.search(r"Retrying \(|ProxyError|from versions: none", text):
         return "no package index reached: connect to the network or set PIP_INDEX_URL, then again"
-    errors = [line for line in lines if line.startswith("ERROR:")]
+    errors = [line for line in lines if re.match(r"ERROR: (?!Exception:)", line)]
     return (errors or lines or ["no output"])[-1].strip()
 
 
 def prepare() -> None:
-    check_platform()
+    check_platform(sys.platform, platform.machine(), platform.libc_ver()[0])
     started = time.monotonic()
     with alone():
-        if stamped() != wanted():
+        if stamped() != wanted() or not runs():
             make()
             print(f"Ready after {time.monotonic() - started:.0f} s", flush=True)
 
@@ -157,6 +192,10 @@ def main() -> int:
         prepare()
     except SetupError as error:
         print(f"setup: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        cure = f": {ROOM}" if error.errno == errno.ENOSPC else ""
+        print(f"setup: {error}{cure}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("setup: stopped; the next make starts it again", file=sys.stderr)
