@@ -108,7 +108,7 @@ def _from_files(fields: dict[str, FieldInfo]) -> dict[str, Any]:
     found = {}
     for name, field in fields.items():
         path = os.environ.get(f"{variable(name, field)}_FILE")
-        if path:
+        if path is not None:  # an empty one is a mistake, not a setting that is left out
             found[name] = read_secret(f"{variable(name, field)}_FILE", path)
     return found
 

@@ -35,6 +35,19 @@ def test_allowed_recipients_are_prefixes_and_not_shown(monkeypatch):
     assert "7400" not in repr(settings)
 
 
+def test_allowed_recipients_come_from_a_file_too(monkeypatch, tmp_path):
+    (tmp_path / "allowed").write_text("+44 7400 123456\n")
+    monkeypatch.setenv("HEADRACE_ALLOWED_RECIPIENTS_FILE", str(tmp_path / "allowed"))
+    assert SenderSettings.load().allowed_recipients == ("447400123456",)
+
+
+@pytest.mark.parametrize("path", ["", "/nowhere/allowed"])
+def test_a_file_that_is_not_there_allows_nobody(monkeypatch, path):
+    monkeypatch.setenv("HEADRACE_ALLOWED_RECIPIENTS_FILE", path)
+    with pytest.raises(SettingsError, match="^HEADRACE_ALLOWED_RECIPIENTS_FILE: cannot read"):
+        SenderSettings.load()
+
+
 def test_roles_are_split(monkeypatch):
     monkeypatch.setenv("HEADRACE_ROLES", "api, worker")
     assert SenderSettings.load().roles == {Role.API, Role.WORKER}
