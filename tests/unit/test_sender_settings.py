@@ -44,7 +44,7 @@ def test_allowed_recipients_come_from_a_file_too(monkeypatch, tmp_path):
 @pytest.mark.parametrize("path", ["", "/nowhere/allowed"])
 def test_a_file_that_is_not_there_allows_nobody(monkeypatch, path):
     monkeypatch.setenv("HEADRACE_ALLOWED_RECIPIENTS_FILE", path)
-    with pytest.raises(SettingsError, match="^HEADRACE_ALLOWED_RECIPIENTS_FILE: cannot read"):
+    with pytest.raises(SettingsError, match=r"^HEADRACE_ALLOWED_RECIPIENTS_FILE: cannot read"):
         SenderSettings.load()
 
 
