@@ -35,6 +35,7 @@ SESSION_STATE = """
     SELECT 'statement ' || name FROM pg_prepared_statements
     UNION ALL SELECT 'channel ' || pg_listening_channels()
     UNION ALL SELECT 'lock ' || objid FROM pg_locks WHERE locktype = 'advisory'
+    UNION ALL SELECT 'table ' || relname FROM pg_class WHERE relpersistence = 't' AND relkind = 'r'
     UNION ALL SELECT 'setting ' || name FROM pg_settings
     WHERE source = 'session' AND setting <> reset_val
       AND name NOT IN ('application_name', 'client_encoding')
