@@ -44,7 +44,7 @@ class Check:
     """`problems` refuse the start; `warnings` spoil what comes after it.
 
     `seconds` and `ends_at`: until the last one has left, if it starts now or at its time. `rate` is
-    what all campaigns of the number may use, a second. Of more than 20,000 people, `opted_out` and
+    what all campaigns of the number may use, a second. Of more than 10,000 people, `opted_out` and
     `not_allowed` may be projected from an even sample.
     """
 

@@ -7,7 +7,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 #: At most so many opt-outs or people are looked up: a fraction of a second.
-MOST = 20_000
+MOST = 10_000
 
 _FEW_OPT_OUTS = text("SELECT count(*) <= :most FROM (SELECT FROM opt_outs LIMIT :most + 1) AS few")
 
