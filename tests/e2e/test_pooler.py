@@ -21,6 +21,7 @@ from services.cli.processes import ServiceProcess
 from services.cli.stack import INGEST, SENDER, Stack
 from services.cli.trial import open_trial
 
+pytestmark = pytest.mark.timeout(180)
 NUMBER = "106540352999001"
 CALM = {"latency": {"median_ms": 20, "sigma": 0}, "webhooks": QUICK}
 SENDER_SECRETS = {
