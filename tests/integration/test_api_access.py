@@ -22,6 +22,7 @@ CALLS = [
     ("GET", f"{CAMPAIGN}/export", READ),
     ("GET", f"{CAMPAIGN}/recipients", READ),
     ("GET", f"{CAMPAIGN}/recipients/1", READ),
+    ("POST", f"{CAMPAIGN}/check", READ),
     ("POST", "/v1/campaigns", OPERATE),
     ("PATCH", CAMPAIGN, OPERATE),
     ("POST", "/v1/halt", OPERATE),
