@@ -25,6 +25,7 @@ UVICORN = (
 START_SECONDS = 30.0
 STOP_SECONDS = 35.0
 LOG_LINES = 20
+BACKLOG = 2048  # uvicorn's own
 
 
 class ServiceError(RuntimeError):
@@ -126,6 +127,8 @@ def _bind(name: str, port: int) -> socket.socket:
         listener.bind(("127.0.0.1", port))
         # For the next start on this port: its connections inherit it.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # From here on it is taken: two that are only bound could have the same port.
+        listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         message = f"{name} cannot have port {port}: {error.strerror}"

@@ -12,7 +12,7 @@ from services.cli.embedded import EmbeddedServers
 from services.cli.environment import forget_settings
 from services.cli.interrupts import undisturbed
 from services.cli.own_servers import OwnServers
-from services.cli.processes import ServiceProcess, start_service
+from services.cli.processes import ServiceProcess, free_or_any, start_service
 from shared.db.migrations import upgrade
 
 SENDER, INGEST, SIMULATOR = (
@@ -34,7 +34,7 @@ class Secrets:
 
 @dataclass(frozen=True)
 class Ports:
-    """Where the services listen; 0 is any free port."""
+    """Where the services listen when nobody else does; 0 is any free port."""
 
     sender: int = 0
     ingest: int = 0
@@ -68,9 +68,9 @@ class Stack:
         try:
             self._open.enter_context(self.servers)
             upgrade(self.database_url)
-            self.ingest = self.start_ingest(self._ports.ingest)
+            self.ingest = self.start_ingest(free_or_any(self._ports.ingest))
             self.simulator = self.start_simulator()
-            self.sender = self.start_sender(self._ports.sender)
+            self.sender = self.start_sender(free_or_any(self._ports.sender))
         except BaseException:
             self._stop()
             raise
@@ -110,7 +110,7 @@ class Stack:
                 "HEADRACE_SIM_ACCESS_TOKEN": self.secrets.access_token,
                 "HEADRACE_SIM_WEBHOOK_URL": self.webhook_url,
             },
-            self._ports.simulator,
+            free_or_any(self._ports.simulator),
         )
 
     def start_ingest(self, port: int = 0) -> ServiceProcess:

@@ -12,7 +12,6 @@ import click
 
 from services.cli.embedded import EmbeddedServers
 from services.cli.home import occupy, state_folder, write_private
-from services.cli.processes import free_or_any
 from services.cli.stack import Ports, Stack
 
 WANTED = Ports(sender=8000, ingest=8001, simulator=8002)
@@ -38,7 +37,7 @@ def up(data: Path | None) -> None:
         click.echo("Starting Postgres, Valkey, ingest, the simulated Meta and sender")
         servers = EmbeddedServers(home.path, durable=True)
         with (
-            Stack(home.logs, servers=servers, kept=home.secrets, ports=_ports()) as stack,
+            Stack(home.logs, servers=servers, kept=home.secrets, ports=WANTED) as stack,
             env_file(stack, env),
         ):
             with contextlib.suppress(KeyboardInterrupt):
@@ -46,15 +45,6 @@ def up(data: Path | None) -> None:
                 _stay(servers, stack)
             click.echo("Stopping: what is on its way to Meta may end first")
     click.echo(f"Stopped. The data stay in {home.path}")
-
-
-def _ports() -> Ports:
-    """The wanted ones, and any in the place of those that others have."""
-    wanted = asdict(WANTED)
-    found = {name: free_or_any(port) for name, port in wanted.items()}
-    for name in (name for name, port in found.items() if not port):
-        click.echo(f"Port {wanted[name]} is taken: {name} gets another")
-    return Ports(**found)
 
 
 @contextlib.contextmanager
@@ -85,6 +75,7 @@ def _exports(settings: Mapping[str, str], path: Path) -> Generator[None]:
 def _told(stack: Stack, data: Path) -> str:
     return "\n".join(
         [
+            *_moved(stack),
             f"  REST API   {stack.sender.url}/docs",
             f"  webhooks   {stack.webhook_url}",
             f"  simulator  {stack.simulator.url}",
@@ -96,6 +87,16 @@ def _told(stack: Stack, data: Path) -> str:
             "  (. .headrace/sender.env; headrace doctor)",
         ]
     )
+
+
+def _moved(stack: Stack) -> list[str]:
+    """Those that are elsewhere than they are looked for."""
+    parts = {"sender": stack.sender, "ingest": stack.ingest, "simulator": stack.simulator}
+    return [
+        f"Port {port} is taken: the {name} listens on {parts[name].port}"
+        for name, port in asdict(WANTED).items()
+        if parts[name].port != port
+    ]
 
 
 def _stay(servers: EmbeddedServers, stack: Stack) -> None:
