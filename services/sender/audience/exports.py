@@ -10,6 +10,7 @@ import msgspec
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from services.sender.audience.listing import FOLLOWING
 from services.sender.audience.rejects import csv_lines, harmless
 from services.sender.campaigns.lifecycle import Campaign
 from shared.whatsapp.errors import rule_for
@@ -17,15 +18,16 @@ from shared.whatsapp.errors import rule_for
 # Rows held at once. Few: the loop that reads them may be the one that sends, to the millisecond.
 PAGE = 500
 
-# A row that waits has not been taken for its attempt yet.
-_NEXT = text("""
+# A row that waits has not been taken for its attempt yet. The page is cut first: joined as a whole,
+# the tables would be merged from the first recipient on, again for each page.
+_NEXT = text(f"""
+WITH page AS MATERIALIZED (SELECT * FROM messages WHERE {FOLLOWING} LIMIT :most)
 SELECT m.id, r.external_id, r.phone, m.status::text AS status, m.reason, m.error_code,
     m.attempt - CASE WHEN m.status IN ('pending', 'skipped') THEN 1 ELSE 0 END AS attempts,
     m.due_at, m.claimed_at, m.accepted_at, m.sent_at, m.delivered_at, m.read_at, m.failed_at,
     m.wamid, r.metadata::text AS metadata
-FROM messages m JOIN recipients r ON r.id = m.id
-WHERE m.campaign_id = :campaign AND m.id > :after ORDER BY m.id LIMIT :most
-""")
+FROM page m JOIN recipients r ON r.id = m.id ORDER BY m.id
+""")  # built from constants
 
 COLUMNS = (
     *("id", "external_id", "phone", "status", "reason", "error_code", "error_title", "attempts"),

@@ -13,6 +13,17 @@ from shared.whatsapp.errors import rule_for
 # Rows looked at for one page of a filtered list: a bound on its time, whatever the filter finds.
 SCAN = 10_000
 
+#: A campaign's messages after an id, in the order of an index that ends with the campaign. With
+#: `campaign_id = :campaign` the primary key would serve as well, and what is looked at for a page
+#: behind the last one would be the messages of all later campaigns.
+FOLLOWING = """
+(campaign_id, id) > (:campaign, :after) AND campaign_id <= :campaign ORDER BY campaign_id, id
+"""
+_MET = """
+error_code IS NOT NULL AND (campaign_id, error_code, id) > (:campaign, :error_code, :after)
+AND (campaign_id, error_code) <= (:campaign, :error_code) ORDER BY campaign_id, error_code, id
+"""
+
 _COLUMNS = """
 m.id, r.phone, r.external_id, r.parameters, r.metadata, m.status::text AS status, m.attempt,
 m.spent, m.due_at, m.claimed_at, m.accepted_at, m.sent_at, m.delivered_at, m.read_at, m.failed_at,
@@ -21,8 +32,7 @@ m.error_code, m.reason, m.wamid
 
 _LIST = """
 WITH scanned AS MATERIALIZED (
-    SELECT * FROM messages WHERE campaign_id = :campaign{met} AND id > :after
-    ORDER BY id LIMIT :scan
+    SELECT * FROM messages WHERE {following} LIMIT :scan
 ), bounds AS (
     SELECT max(id) AS last, count(*) AS seen FROM scanned
 ), found AS MATERIALIZED (
@@ -32,9 +42,9 @@ WITH scanned AS MATERIALIZED (
 SELECT {columns}, bounds.last, bounds.seen
 FROM bounds LEFT JOIN (found m JOIN recipients r ON r.id = m.id) ON true ORDER BY m.id
 """
-_ALL = text(_LIST.format(columns=_COLUMNS, met=""))
+_ALL = text(_LIST.format(columns=_COLUMNS, following=FOLLOWING))
 # Two statements: a condition that may be off would keep Postgres from the index of the codes.
-_WITH_CODE = text(_LIST.format(columns=_COLUMNS, met=" AND error_code = :error_code"))
+_WITH_CODE = text(_LIST.format(columns=_COLUMNS, following=_MET))
 
 _ONE = text(f"""
 SELECT {_COLUMNS} FROM messages m JOIN recipients r ON r.id = m.id
