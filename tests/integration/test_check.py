@@ -1,5 +1,6 @@
 """What stands against a start and what would spoil it, said before the start and at its refusal."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -225,20 +226,28 @@ async def test_all_at_once_and_in_the_refusal_too(
     await api.post("/v1/halt")
     await run(engine, "UPDATE campaigns SET expires_at = now() - interval '1 second'")
     await run(engine, "INSERT INTO uploads (campaign_id) SELECT id FROM campaigns")
+    await hear(engine)
 
     found = await checked(api, path)
 
     expected = ["expired", "upload_under_way", "missing_columns", "token_missing"]
     assert reasons(found["problems"]) == expected
-    assert {"halted", "number_paused", "no_webhooks", "rows_refused"} <= set(
-        reasons(found["warnings"])
-    )
+    assert reasons(found["warnings"]) == [
+        *("halted", "number_paused", "rows_refused", "audience_closes")
+    ]
     told = await refused(api, path)
-    for found_at in (found, told):
-        found_at.pop("ends_at")  # it moves on
-        expiring = [w for w in found_at["warnings"] if w["reason"] == "expires_before_end"]
-        found_at["warnings"] = [w for w in found_at["warnings"] if w not in expiring]
+    for moving in (found, told):
+        del moving["ends_at"]
     assert found == {name: told[name] for name in found}
+
+
+async def test_of_two_starts_at_once_one_is_told_that_it_came_second(api: Api) -> None:
+    path = await audience(api)
+    first, second = await asyncio.gather(*(api.post(f"{path}/start") for _ in range(2)))
+    assert sorted((first.status_code, second.status_code)) == [200, 409]
+    (refusal,) = [one.json() for one in (first, second) if one.status_code == 409]
+    assert reasons(refusal["problems"]) == ["wrong_state"]
+    assert "is running" in refusal["detail"]
 
 
 # Scheduled

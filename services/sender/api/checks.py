@@ -1,10 +1,9 @@
 """What a campaign's start would meet, without starting it; and how a start is refused with it."""
 
-from dataclasses import asdict
 from uuid import UUID
 
 from fastapi import APIRouter
-from fastapi.encoders import jsonable_encoder
+from pydantic import TypeAdapter
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.sender.api.connection import ConnectionDep
@@ -17,6 +16,8 @@ from services.sender.settings import SenderSettings
 from shared.web import Problem
 
 router = APIRouter(prefix="/v1/campaigns/{campaign_id}", tags=["campaigns"])
+
+_AS_SHOWN = TypeAdapter(Check)
 
 
 @router.post("/check")
@@ -39,4 +40,4 @@ async def refusal(
     """A refused start, with everything that a check would say."""
     allowed = settings.allowed_recipients
     found = await survey(connection, refused.campaign, refused.problems, allowed)
-    return Problem(409, str(refused), members=jsonable_encoder(asdict(found)))
+    return Problem(409, str(refused), members=_AS_SHOWN.dump_python(found, mode="json"))

@@ -89,6 +89,7 @@ async def survey(
     ends_at = begin + timedelta(seconds=seconds) if waiting else None
     skipped = await left_out(connection, campaign.id, people, allowed)
     outlook = Outlook(
+        begins_at=begin,
         ends_at=ends_at,
         closes=campaign.started_at is None and not campaign.keep_open,
         lacking=(await lacking(connection, campaign)).rows,

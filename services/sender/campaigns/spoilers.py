@@ -31,6 +31,7 @@ class Outlook:
     `lacking`: columns that some recipients have no value for.
     """
 
+    begins_at: datetime
     ends_at: datetime | None
     closes: bool
     lacking: list[str]
@@ -77,7 +78,10 @@ def _unheard(seen: Seen) -> Finding | None:
 
 def _too_short(campaign: Campaign, outlook: Outlook) -> Finding | None:
     ends_at, expires_at = outlook.ends_at, campaign.expires_at
-    if ends_at is None or expires_at is None or ends_at <= expires_at:
+    if ends_at is None or expires_at is None:
+        return None
+    # What expires before it begins is a problem, and no second finding.
+    if not outlook.begins_at < expires_at < ends_at:
         return None
     detail = f"it would end at {ends_at.isoformat()}, and expires at {expires_at.isoformat()}"
     cure = f"PATCH {place(campaign)} with a later expires_at, or start it earlier"
