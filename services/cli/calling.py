@@ -14,6 +14,8 @@ from services.cli.rest import Rest
 
 T = TypeVar("T")
 
+_OF_UP = " (where `headrace up` runs: . .headrace/env)"
+
 as_json = click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 
 
@@ -35,7 +37,7 @@ campaign_id = click.argument("campaign_id", metavar="CAMPAIGN", type=CampaignId(
 
 def call(ask: Callable[[Rest], Awaitable[T]]) -> T:
     """Ask the sender that the environment names."""
-    url, key = setting("HEADRACE_URL"), setting("HEADRACE_KEY")
+    url, key = setting("HEADRACE_URL", _OF_UP), setting("HEADRACE_KEY", _OF_UP)
 
     async def asked() -> T:
         async with Rest.open(url, key) as rest:

@@ -7,11 +7,11 @@ from click import ClickException
 _POOLER = "HEADRACE_PGBOUNCER"
 
 
-def setting(name: str) -> str:
-    """The value of a variable that a command cannot do without."""
+def setting(name: str, elsewhere: str = "") -> str:
+    """The value of a variable that a command cannot do without, and where it may come from."""
     value = os.environ.get(name)
     if not value:
-        raise ClickException(f"{name} is missing: set it in the environment")
+        raise ClickException(f"{name} is missing: set it in the environment{elsewhere}")
     return value
 
 

@@ -1,5 +1,6 @@
 """Commands for API keys: each system and person its own, so that one can be revoked."""
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -50,14 +51,7 @@ def revoke(name_or_id: str, *, as_json: bool) -> None:
 
 
 async def _all(rest: Rest) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    path = "/v1/keys?limit=1000"
-    told = await rest.get(path)
-    found += told["data"]
-    while told["next_cursor"]:
-        told = await rest.get(f"{path}&cursor={told['next_cursor']}")
-        found += told["data"]
-    return found
+    return await rest.first("/v1/keys", sys.maxsize)
 
 
 async def _revoke(rest: Rest, name_or_id: str) -> dict[str, Any]:
