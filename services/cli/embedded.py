@@ -284,7 +284,7 @@ def _last_words(name: str, child: Child, log: Path) -> str:
     lines = log.read_text(errors="replace").splitlines() or [""]
     fatal = [line for line in lines if any(word in line.lower() for word in FATAL)]
     last = (fatal or lines)[-1]
-    cure = "free some space on its disk" if FULL in last else OWN
+    cure = f"free some space for {log.parent}" if FULL in last else OWN
     return f"{name} ended with status {child.poll()}: {last} ({cure})"
 
 

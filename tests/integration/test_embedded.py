@@ -307,6 +307,30 @@ def test_a_server_that_does_not_start_says_why(base):
     assert "\n" not in str(caught.value)
 
 
+def mount(*arguments: str | Path) -> bool:
+    command = ["/bin/mount", *arguments]
+    return subprocess.run(command, check=False, capture_output=True).returncode == 0  # noqa: S603
+
+
+@pytest.fixture
+def small_disk(base: Path) -> Generator[Path]:
+    """Large enough for the first files of a cluster only."""
+    base.mkdir()
+    if sys.platform != "linux" or not mount("-t", "tmpfs", "-o", "size=8m", "tmpfs", base):
+        pytest.skip("may not mount a small disk")
+    yield base
+    subprocess.run(["/bin/umount", base], check=True)  # noqa: S603
+
+
+def test_a_full_disk_is_named_with_the_cure(small_disk):
+    for _ in range(2):  # the half cluster of the first is no obstacle
+        with pytest.raises(EmbeddedError, match=r"No space left .*\(free some space for /"):
+            EmbeddedServers(small_disk / "data").start()
+    assert mount("-o", "remount,size=200m", small_disk)
+    with EmbeddedServers(small_disk / "data") as servers:
+        assert servers.postgres_pid
+
+
 def test_a_start_outside_of_the_main_thread_is_refused():
     """The kernel would stop the servers at the end of that thread."""
     seen: list[BaseException] = []
