@@ -25,6 +25,8 @@ def is_poison(error: Exception) -> bool:
     """Whether the values are at fault, so that trying the same batch again cannot help."""
     if isinstance(error, UnicodeEncodeError):
         return True
+    if isinstance(error, asyncpg.PostgresError):  # from the driver itself, as an upload's
+        return str(error.sqlstate or "").startswith(_POISON_CLASSES)
     if not isinstance(error, DBAPIError):
         return False
     cause = error.orig.__cause__ if error.orig else None

@@ -3,6 +3,7 @@
 import asyncio
 import csv
 import io
+import secrets
 
 import pytest
 from sender_api import ADMIN_KEY, Api, people, rows
@@ -10,6 +11,7 @@ from sqlalchemy import text
 from waiting import until
 
 from services.sender.audience import load, uploads
+from services.sender.audience import rows as rows_of_csv
 
 pytest_plugins = ["sender_server"]
 
@@ -137,6 +139,18 @@ async def test_a_file_that_cannot_be_read_is_refused(api: Api, engine, csv, said
     assert await rows(engine, LOADED) == [(0, 0)]
     shown = (await api.get(path)).json()["uploads"]
     assert [(one["state"], one["error"]) for one in shown] == [("failed", answer.json()["detail"])]
+
+
+async def test_a_value_that_postgres_does_not_take_is_no_fault_of_the_database(
+    api: Api, engine, monkeypatch
+):
+    monkeypatch.setattr(rows_of_csv, "EXTERNAL_ID_LIMIT", 10_000)
+    path = await api.draft()
+    unpackable = secrets.token_hex(4000)
+    answer = await api.upload(path, f"phone,external_id\n+12025550123,{unpackable}\n")
+    assert answer.status_code == 422
+    assert "a value cannot be stored" in answer.json()["detail"]
+    assert await rows(engine, LOADED) == [(0, 0)]
 
 
 async def test_a_refusal_reaches_a_client_that_is_still_sending(api: Api):

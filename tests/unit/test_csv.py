@@ -107,6 +107,12 @@ def test_external_ids_may_come_first_and_be_empty():
     assert parameters(batch) == [{}, {}]
 
 
+def test_an_external_id_is_bounded():
+    row = b"phone,external_id\n+12025550123,%s\n"
+    assert parse(row % (b"x" * 255)).recipients[0][3] == "x" * 255
+    assert reasons(parse(row % (b"x" * 256))) == {2: "external_id is longer than 255 characters"}
+
+
 def metadata(row: bytes, header: bytes = b"phone,Metadata,metadata.Clinic No,name") -> object:
     """What is kept of one row, or why it is rejected."""
     batch = parse(header + b"\n+12025550123," + row + b"\n")

@@ -146,6 +146,10 @@ def test_a_number_in_a_float_is_read():
             json.dumps({"phone": "+12025550123", "metadata": {"a": "x" * 1100}}),
             "metadata is larger than 1024 bytes",
         ),
+        (
+            json.dumps({"phone": "+12025550123", "external_id": "x" * 256}),
+            "external_id is longer than 255 characters",
+        ),
         (json.dumps({str(n): n for n in range(101)}), "101 keys; at most 100 are taken"),
         ('{"phone": true}', "phone malformed"),
         ('{"phone": {"a": 1}}', "phone is neither UTF-8 text nor a number"),

@@ -56,9 +56,10 @@ def _install_refusals(app: FastAPI) -> None:
 
 
 async def _answer_fault(_: Request, error: Exception) -> Response:
-    """The database is away, or met a text that it cannot hold."""
+    """The database is away, or met a value that it cannot hold."""
     if is_poison(error):
-        return problem_response(Problem(422, "a text holds characters that cannot be stored"))
+        detail = "a value cannot be stored: it is too long, or holds what no text may hold"
+        return problem_response(Problem(422, detail))
     log.error("database_fault", **describe(error))
     problem = Problem(503, "the database does not answer", headers={"Retry-After": "1"})
     return problem_response(problem)

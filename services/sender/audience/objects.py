@@ -6,7 +6,7 @@ from services.sender.audience.columns import COLUMN_LIMIT, EXTERNAL_ID, METADATA
 from services.sender.audience.elements import ArrayCutter, Element, LineCutter
 from services.sender.audience.notes import flat, pack
 from services.sender.audience.records import RowRefused
-from services.sender.audience.rows import RAW_LIMIT, Batch, storable
+from services.sender.audience.rows import RAW_LIMIT, Batch, read_external_id, storable
 from services.sender.campaigns.template import column_key
 from shared.domain.phones import Invalid, Phone, normalise
 
@@ -47,7 +47,7 @@ class ObjectParser:
         phone = normalise(_taken(cells, *PHONE_COLUMNS), self._country)
         if isinstance(phone, Invalid):
             raise RowRefused(phone.reason)
-        external_id = _taken(cells, EXTERNAL_ID).strip() or None
+        external_id = read_external_id(_taken(cells, EXTERNAL_ID))
         return phone, (external_id, _encode(cells).decode(), metadata)
 
 

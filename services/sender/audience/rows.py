@@ -4,13 +4,15 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from services.sender.audience.columns import Columns, read_header
+from services.sender.audience.columns import EXTERNAL_ID, Columns, read_header
 from services.sender.audience.notes import read_metadata
 from services.sender.audience.records import FileRefused, Record, RecordReader, RowRefused
 from shared.domain.phones import MISSING, Invalid, normalise
 
 _encode = msgspec.json.Encoder().encode
 RAW_LIMIT = 500
+# An index holds it, whose entries have 2,700 bytes at most.
+EXTERNAL_ID_LIMIT = 255
 
 #: row number, person, phone, external id, parameters and metadata as JSON, the row as it came.
 Recipient = tuple[int, str, str, str | None, str, str | None, str]
@@ -79,9 +81,17 @@ class RowParser:
 def _own(cells: list[str], columns: Columns) -> tuple[str | None, str, str | None]:
     """What a row says beside its number: external id, parameters, metadata."""
     place = columns.external_id
-    external_id = cells[place].strip() if place is not None else None
+    external_id = read_external_id(cells[place]) if place is not None else None
     parameters = _encode({key: cells[at] for key, at in columns.parameters}).decode()
-    return external_id or None, parameters, read_metadata(cells, columns)
+    return external_id, parameters, read_metadata(cells, columns)
+
+
+def read_external_id(cell: str) -> str | None:
+    """The caller's name for a row, None when it has none. Raises `RowRefused`."""
+    found = cell.strip()
+    if len(found) > EXTERNAL_ID_LIMIT:
+        raise RowRefused(f"{EXTERNAL_ID} is longer than {EXTERNAL_ID_LIMIT} characters")
+    return found or None
 
 
 def _is_unstorable(text: str) -> bool:
