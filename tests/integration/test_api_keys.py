@@ -3,9 +3,13 @@
 import asyncio
 
 import pytest
-from sender_api import Api, rows
+from pydantic import SecretStr
+from sender_api import ADMIN_KEY, SETTINGS, Api, rows
 from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
 from waiting import until
+
+from services.sender.api.keys import ensure_admin_key
 
 pytest_plugins = ["sender_server"]
 
@@ -86,7 +90,14 @@ async def test_the_list_comes_in_pages(api: Api):
 
 @pytest.mark.parametrize(
     "changes",
-    [{"name": ""}, {"name": "a\nb"}, {"scopes": []}, {"scopes": ["root"]}, {"key": "my-own"}],
+    [
+        {"name": ""},
+        {"name": "admin"},
+        {"name": "a\nb"},
+        {"scopes": []},
+        {"scopes": ["root"]},
+        {"key": "my-own"},
+    ],
 )
 async def test_what_is_no_key_is_refused(api: Api, changes):
     assert (await api.post("/v1/keys", json=NEW | changes)).status_code == 422
@@ -125,3 +136,36 @@ WAITING = """
     SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
     AND wait_event_type = 'Lock' AND query LIKE 'UPDATE api_keys SET last_used_at%'
 """
+
+
+async def test_another_key_in_the_environment_ends_the_one_before(api: Api, engine):
+    made = await create(api, scopes=["admin"])
+    await set_admin_key(engine, "the-next-admin-key-of-the-tests")
+    assert (await api.get("/v1/keys")).status_code == 401
+    listed = (await api.get("/v1/keys", headers=bearer(made))).json()["data"]
+    valid = [key["name"] for key in listed if key["revoked_at"] is None]
+    assert sorted(valid) == ["admin", "billing"]
+    # A sender with the old one brings it back, and only that.
+    await set_admin_key(engine, ADMIN_KEY)
+    headers = {"authorization": "Bearer the-next-admin-key-of-the-tests"}
+    assert (await api.get("/v1/keys", headers=headers)).status_code == 401
+    assert (await api.get("/v1/keys")).status_code == 200
+
+
+async def test_a_made_key_set_in_the_environment_ends_with_its_setting(api: Api, engine):
+    made = await create(api)
+    await set_admin_key(engine, str(made["key"]))
+    assert (await api.get("/v1/keys", headers=bearer(made))).status_code == 200
+    await set_admin_key(engine, ADMIN_KEY)
+    assert (await api.get("/v1/keys", headers=bearer(made))).status_code == 401
+
+
+async def test_senders_that_start_at_once_with_other_keys_leave_one(engine: AsyncEngine):
+    await asyncio.gather(*(set_admin_key(engine, f"admin-key-number-{n:03}") for n in range(6)))
+    valid = "SELECT count(*) FROM api_keys WHERE revoked_at IS NULL"
+    assert await rows(engine, valid) == [(1,)]
+
+
+async def set_admin_key(engine: AsyncEngine, key: str) -> None:
+    settings = SETTINGS.model_copy(update={"admin_key": SecretStr(key)})
+    await ensure_admin_key(engine, settings)

@@ -6,13 +6,13 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Path
 from fastapi.encoders import jsonable_encoder
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.sender.api.connection import ConnectionDep
 from services.sender.api.idempotency import Answer, OnceDep
-from services.sender.api.keys import Admin, Scope, digest_of
+from services.sender.api.keys import ADMIN_NAME, ALONE, Admin, Scope, digest_of
 from services.sender.api.paging import Cursor, Limit, after, page
 from shared.web import Problem
 
@@ -23,9 +23,7 @@ PREFIX: Final = "headrace_"
 
 _COLUMNS = "id, name, scopes, created_at, last_used_at, revoked_at"
 
-# Events name a key, so a name means one valid key at a time. Readers are not kept waiting.
-_ALONE = text("LOCK TABLE api_keys IN SHARE ROW EXCLUSIVE MODE")
-
+# Events name a key, so a name means one valid key at a time.
 _CREATE = text(f"""
 INSERT INTO api_keys (name, digest, scopes)
 SELECT :name, :digest, :scopes
@@ -51,6 +49,13 @@ class NewKey(BaseModel):
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]{0,99}$")
     scopes: list[Scope] = Field(min_length=1, max_length=3, description="Each includes the lower")
+
+    @field_validator("name")
+    @classmethod
+    def _free(cls, value: str) -> str:
+        if value == ADMIN_NAME:
+            raise ValueError("this is the name of the key of HEADRACE_ADMIN_KEY")
+        return value
 
 
 @router.post("", status_code=201)
@@ -92,7 +97,7 @@ async def revoke_key(
 
 
 async def _create(connection: AsyncConnection, new: NewKey, key: str) -> dict[str, Any]:
-    await connection.execute(_ALONE)
+    await connection.execute(ALONE)
     values = {"name": new.name, "digest": digest_of(key), "scopes": sorted(set(new.scopes))}
     row = (await connection.execute(_CREATE, values)).mappings().first()
     if row is None:

@@ -35,10 +35,21 @@ _RANKS = {scope: rank for rank, scope in enumerate(Scope)}
 
 _FIND = text("SELECT id, name, scopes FROM api_keys WHERE digest = :digest AND revoked_at IS NULL")
 
-# A key of the environment stays valid as long as it is set: also if it was revoked in between.
+#: The name of the environment's key; nobody can make another one with it.
+ADMIN_NAME: Final = "admin"
+
+#: So that a name means one valid key at a time. Readers are not kept waiting.
+ALONE: Final = text("LOCK TABLE api_keys IN SHARE ROW EXCLUSIVE MODE")
+
+# A key of the environment is valid as long as it is set: also if it was revoked in between, and
+# not when another one has taken its place.
 _ADMIN = text("""
-INSERT INTO api_keys (name, digest, scopes) VALUES ('admin', :digest, :scopes)
-ON CONFLICT (digest) DO UPDATE SET scopes = excluded.scopes, revoked_at = NULL
+INSERT INTO api_keys (name, digest, scopes) VALUES (:name, :digest, :scopes)
+ON CONFLICT (digest) DO UPDATE SET name = excluded.name, scopes = excluded.scopes, revoked_at = NULL
+""")
+_REPLACED = text("""
+UPDATE api_keys SET revoked_at = now()
+WHERE name = :name AND digest <> :digest AND revoked_at IS NULL RETURNING id
 """)
 
 USED_SECONDS: Final = 60.0
@@ -99,10 +110,20 @@ def digest_of(key: str) -> bytes:
 
 
 async def ensure_admin_key(engine: AsyncEngine, settings: SenderSettings) -> None:
-    """Make the key of `HEADRACE_ADMIN_KEY` valid; called at the start of a sender."""
-    digest = digest_of(settings.admin_key.get_secret_value())
+    """Make the key of `HEADRACE_ADMIN_KEY` valid, in the place of the one before.
+
+    Called at the start of a sender.
+    """
+    values = {
+        "name": ADMIN_NAME,
+        "digest": digest_of(settings.admin_key.get_secret_value()),
+    }
     async with engine.begin() as connection:
-        await connection.execute(_ADMIN, {"digest": digest, "scopes": list(Scope)})
+        await connection.execute(ALONE)
+        await connection.execute(_ADMIN, {**values, "scopes": list(Scope)})
+        replaced = (await connection.execute(_REPLACED, values)).scalars().all()
+    if replaced:
+        log.warning("admin_key_replaced", revoked=list(replaced))
 
 
 async def caller(
