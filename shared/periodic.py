@@ -3,9 +3,10 @@
 import asyncio
 import random
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
+from uuid import UUID
 
 import structlog
 from prometheus_client import Counter
@@ -16,6 +17,8 @@ RUNS: Final = Counter("headrace_loop_runs", "Steps of a background loop", ["loop
 
 #: One step: does one batch, and says whether there is more to do at once.
 Step = Callable[[], Awaitable[bool]]
+
+One = TypeVar("One", int, UUID)
 
 
 async def every(
@@ -40,6 +43,21 @@ async def _run(step: Step, name: str) -> bool:
         return False
     RUNS.labels(name, "ok").inc()
     return more
+
+
+async def each(ids: Iterable[One], act: Callable[[One], Awaitable[bool]], *, name: str) -> int:
+    """Act on one after the other; returns for how many that was true.
+
+    One that raises is logged with its id and keeps no other back.
+    """
+    done = 0
+    for one in ids:
+        try:
+            done += await act(one)
+        except Exception as error:  # noqa: BLE001  # as above, for a part of a step
+            RUNS.labels(name, "error").inc()
+            log.warning("loop_failed", loop=name, id=str(one), **describe(error))
+    return done
 
 
 def describe(error: BaseException) -> dict[str, str]:

@@ -16,6 +16,7 @@ from planting import (
 )
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
+from structlog.testing import capture_logs
 from waiting import until
 
 from services.sender.orchestration.completer import complete
@@ -114,6 +115,23 @@ async def test_another_campaigns_rows_do_not_matter(engine: AsyncEngine) -> None
     await run(engine, UPLOAD, campaign=busy, state="running", ago=0.0)
 
     assert await complete(engine) == 1
+    assert await campaign_state(engine, done) == COMPLETED
+
+
+async def test_one_that_raises_keeps_no_other_back(engine: AsyncEngine) -> None:
+    stuck, done = await plant_campaign(engine), await plant_campaign(engine)
+    # Its event cannot be written, whatever the cause would be in real life.
+    refuse = f"ALTER TABLE campaign_events ADD CONSTRAINT stuck CHECK (campaign_id <> {stuck})"
+    await run(engine, refuse)
+    try:
+        with capture_logs() as logs:
+            assert await complete(engine) == 1
+    finally:
+        await run(engine, "ALTER TABLE campaign_events DROP CONSTRAINT stuck")
+    assert [(one["loop"], one["id"], one["cause"]) for one in logs] == [
+        ("completer", str(stuck), "23514")
+    ]
+    assert await campaign_state(engine, stuck) == RUNNING
     assert await campaign_state(engine, done) == COMPLETED
 
 

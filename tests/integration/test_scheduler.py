@@ -14,6 +14,7 @@ from planting import (
     run,
 )
 from sqlalchemy.ext.asyncio import AsyncEngine
+from structlog.testing import capture_logs
 
 from services.sender.orchestration.scheduler import start_scheduled
 
@@ -122,3 +123,27 @@ async def test_several_at_once_start_and_pause_each_once(engine: AsyncEngine) ->
         assert await events(engine, campaign) == STARTED
     for campaign in late:
         assert await events(engine, campaign) == [("paused", "scheduler")]
+
+
+async def test_a_template_that_no_longer_compiles_is_not_ready(engine: AsyncEngine) -> None:
+    broken = {"name": "n", "language": "en", "components": [{"text": "{{}}"}]}
+    first = await plant(engine, ago(minutes=5), template=broken)
+    second = await plant(engine, ago(minutes=4))
+
+    assert await start_scheduled(engine) == 1
+    assert await campaign_state(engine, first) == WAITING
+    assert await campaign_state(engine, second) == RUNNING
+
+
+async def test_one_that_raises_keeps_no_other_back(engine: AsyncEngine) -> None:
+    first = await plant(engine, ago(minutes=5), template={"what": "nobody expects"})
+    second = await plant(engine, ago(minutes=4))
+
+    with capture_logs() as logs:
+        assert await start_scheduled(engine) == 1
+
+    assert [(one["event"], one["loop"], one["error"]) for one in logs] == [
+        ("loop_failed", "scheduler", "KeyError")
+    ]
+    assert await campaign_state(engine, first) == WAITING
+    assert await campaign_state(engine, second) == RUNNING

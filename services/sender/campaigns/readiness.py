@@ -9,7 +9,7 @@ from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.sender.campaigns.lifecycle import Campaign, cannot_be
-from services.sender.campaigns.template import compile_template
+from services.sender.campaigns.template import TemplateError, compile_template
 from shared.domain.campaigns import CampaignState
 from shared.settings import SettingsError
 
@@ -77,6 +77,7 @@ async def obstacles(connection: AsyncConnection, campaign: Campaign) -> list[Fin
         _expired(facts, campaign),
         _uploading(facts, campaign),
         _empty(facts, campaign),
+        _broken(campaign),
         await _misfit(connection, campaign),
     )
     return [one for one in found if one is not None]
@@ -108,7 +109,10 @@ def schedule_problems(campaign: Campaign, at: datetime) -> list[Finding]:
 
 async def lacking(connection: AsyncConnection, campaign: Campaign) -> Lacking:
     """What the template needs and recipients do not have."""
-    columns = compile_template(campaign.template).columns
+    try:
+        columns = compile_template(campaign.template).columns
+    except TemplateError:
+        columns = ()
     if not columns:
         return Lacking([], [])
     values = {"campaign": campaign.id, "columns": list(columns)}
@@ -146,6 +150,16 @@ def _empty(facts: Row[Any], campaign: Campaign) -> Finding | None:
         return None
     cure = f"POST {place(campaign)}/recipients"
     return Finding("no_recipients", "the campaign has no recipients", cure)
+
+
+def _broken(campaign: Campaign) -> Finding | None:
+    """Looked at when the campaign was made, maybe by a version that took what this one refuses."""
+    try:
+        compile_template(campaign.template)
+    except TemplateError as error:
+        cure = "a template never changes: POST /v1/campaigns for a new one"
+        return Finding("template_broken", str(error), cure)
+    return None
 
 
 async def _misfit(connection: AsyncConnection, campaign: Campaign) -> Finding | None:

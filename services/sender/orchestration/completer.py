@@ -1,9 +1,14 @@
 """Finishes campaigns that have nothing left to do."""
 
+from functools import partial
+
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from shared.db.campaigns import add_event
+from shared.periodic import each
+
+_ACTOR = "completer"
 
 # An upload whose process died stops counting two minutes after its last sign of life. An expired
 # campaign takes no more recipients and sends nothing again, whatever its settings say, and nobody
@@ -41,7 +46,7 @@ async def complete(engine: AsyncEngine) -> int:
     """Complete every campaign that is done; returns how many."""
     async with engine.connect() as connection:
         done = (await connection.execute(_FIND)).scalars().all()
-    return sum([await _complete_one(engine, campaign_id) for campaign_id in done])
+    return await each(done, partial(_complete_one, engine), name=_ACTOR)
 
 
 async def _complete_one(engine: AsyncEngine, campaign_id: int) -> bool:
@@ -52,5 +57,5 @@ async def _complete_one(engine: AsyncEngine, campaign_id: int) -> bool:
         if expired is None:
             return False
         reason = {"reason": "expired"} if expired else {}
-        await add_event(connection, campaign_id, "completed", "completer", **reason)
+        await add_event(connection, campaign_id, "completed", _ACTOR, **reason)
         return True

@@ -1,5 +1,6 @@
 """Starts scheduled campaigns when their time has come, and pauses those whose time was missed."""
 
+from functools import partial
 from uuid import UUID
 
 from sqlalchemy import text
@@ -9,6 +10,7 @@ from services.sender.campaigns.lifecycle import CampaignRefused
 from services.sender.campaigns.starts import start_due
 from shared.db.campaigns import add_event
 from shared.domain.campaigns import PauseReason
+from shared.periodic import each
 
 _ACTOR = "scheduler"
 
@@ -34,7 +36,7 @@ async def start_scheduled(engine: AsyncEngine) -> int:
     missed = await _pause_missed(engine)
     async with engine.connect() as connection:
         due = (await connection.execute(_DUE)).scalars().all()
-    return missed + sum([await _start_one(engine, public_id) for public_id in due])
+    return missed + await each(due, partial(_start_one, engine), name=_ACTOR)
 
 
 async def _pause_missed(engine: AsyncEngine) -> int:
