@@ -22,7 +22,7 @@ def duration(seconds: float) -> str:
 
 def local(moment: str) -> str:
     """A time of the API on this machine's clock."""
-    return datetime.fromisoformat(moment).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    return datetime.fromisoformat(moment).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
 
 
 def seconds_until(moment: str) -> float:

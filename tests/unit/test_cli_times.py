@@ -1,8 +1,10 @@
 """Times as people read them."""
 
+import time
+
 import pytest
 
-from services.cli.times import duration
+from services.cli.times import duration, local
 
 
 @pytest.mark.parametrize(
@@ -22,3 +24,13 @@ from services.cli.times import duration
 )
 def test_the_two_largest_units(seconds: float, words: str) -> None:
     assert duration(seconds) == words
+
+
+def test_a_time_says_whose_clock_it_is_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "CET-1")
+    time.tzset()
+    try:
+        assert local("2027-05-03T08:00:00.25Z") == "2027-05-03 09:00:00 CET"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
