@@ -16,6 +16,7 @@ from rich.console import Console
 
 from services.cli.audience_file import AudienceFile, write_audience
 from services.cli.evidence import errors_told
+from services.cli.interrupts import first_only
 from services.cli.own_servers import OwnServers
 from services.cli.progress import funnel, progress
 from services.cli.report import Report, achieved_rate, show
@@ -73,7 +74,7 @@ def demo(
         servers = OwnServers.from_environment() if own_servers else None
         with Stack(folder, TUNING, servers) as stack:
             console.print(f"Sending to {recipients:,} recipients at {rate} messages/s")
-            report = asyncio.run(run(stack, plan, folder, console))
+            report = asyncio.run(_run(stack, plan, folder, console))
     close(report, console, as_json=as_json)
 
 
@@ -84,6 +85,11 @@ def close(report: Report, console: Console, *, as_json: bool) -> None:
     else:
         show(report, console)
     click.get_current_context().exit(report.exit_code)
+
+
+async def _run(stack: Stack, plan: Plan, folder: Path, console: Console) -> Report:
+    with first_only():  # asyncio has taken over Ctrl-C by now
+        return await run(stack, plan, folder, console)
 
 
 async def run(stack: Stack, plan: Plan, folder: Path, console: Console) -> Report:

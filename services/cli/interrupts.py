@@ -41,6 +41,24 @@ def _as_ctrl_c(_: int, __: FrameType | None) -> None:
 
 
 @contextlib.contextmanager
+def first_only() -> Generator[None]:
+    """For what asyncio runs: it ends that in order at the first Ctrl-C, and breaks at a second."""
+    before = signal.getsignal(signal.SIGINT)
+
+    def act(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if callable(before):
+            before(number, frame)
+
+    signal.signal(signal.SIGINT, act)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is act:
+            signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
 def undisturbed() -> Generator[None]:
     """A stop is bounded by itself; impatience must not cut it short."""
     if threading.current_thread() is not threading.main_thread():

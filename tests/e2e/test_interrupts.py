@@ -143,7 +143,7 @@ async def test_impatience_does_not_cut_a_stop_short(place: Place) -> None:
     process.send_signal(signal.SIGINT)
     while process.returncode is None:
         process.send_signal(signal.SIGINT)
-        await asyncio.wait([asyncio.create_task(process.wait())], timeout=0.05)
+        await asyncio.wait([asyncio.create_task(process.wait())], timeout=0.01)
 
     # The last may come after Python has let go of its signals: a shell sees no difference.
     assert await end_of(process) in {(130, ""), (-signal.SIGINT, "")}
