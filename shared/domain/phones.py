@@ -150,7 +150,21 @@ def _international(digits: str) -> Phone | Invalid:
 
 
 def _national(digits: str, country: str) -> Phone | Invalid:
-    return _asked(digits, country)
+    return _international(digits) if _has_code(digits, country) else _asked(digits, country)
+
+
+def _has_code(digits: str, country: str) -> bool:
+    """Whether digits that may also be a landline are a mobile behind its own calling code.
+
+    Where landlines are of any length, as in Germany, the library takes all of it as one. No longer
+    than the country's mobiles, it may well be one: area codes look like calling codes too.
+    """
+    code = str(phonenumbers.country_code_for_region(country))
+    if not digits.startswith(code):
+        return False
+    mobile, usual = _mobile(country)
+    behind = mobile.fullmatch(digits, len(code)) is not None
+    return behind and len(digits) > usual and mobile.fullmatch(digits) is None
 
 
 def _asked(text: str, country: str | None) -> Phone | Invalid:
@@ -184,6 +198,14 @@ def _calling_code(digits: str) -> str | None:
         if digits[:length] and int(digits[:length]) in COUNTRY_CODE_TO_REGION_CODE:
             return digits[:length]
     return None
+
+
+@cache
+def _mobile(country: str) -> tuple[re.Pattern[str], int]:
+    """The mobiles of a country without its calling code, and how long they usually are."""
+    known = getattr(_metadata(country, 0), "mobile", None)
+    pattern, example = (known.national_number_pattern, known.example_number) if known else ("", "")
+    return re.compile(pattern or "(?!)", re.ASCII), len(example or "")
 
 
 @cache

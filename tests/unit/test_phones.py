@@ -32,6 +32,14 @@ WIDE = "".join(chr(ord(sign) + 0xFEE0) for sign in "+12025550123")  # full-width
         # National numbers.
         ("07700 900123", "GB", "447700900123"),
         ("447700900123", "GB", "447700900123"),
+        # With its calling code, but no plus, as other systems export it.
+        ("4915112345678", "DE", "4915112345678"),
+        ("4917612345678", "DE", "4917612345678"),
+        ("4915112345678.0", "DE", "4915112345678"),
+        ("62 812-345-678", "ID", "62812345678"),
+        ("0491 602082950", "DE", "49491602082950"),
+        ("278112345", "ZA", "27278112345"),  # a landline in Namaqualand
+        ("393 123 4567", "IT", "393931234567"),
         ("+44 (0)7700 900123", None, "447700900123"),
         ("00447700900123", "DE", "447700900123"),
         ("00447700900123", None, "447700900123"),
@@ -122,6 +130,17 @@ def test_the_example_of_every_region_is_read_as_the_library_does(region):
     found = normalise(written, None)
     assert isinstance(found, Phone), written
     assert f"+{found.digits}" == expected
+
+
+@pytest.mark.parametrize("region", sorted(phonenumbers.SUPPORTED_REGIONS))
+def test_the_example_of_every_region_needs_no_plus(region):
+    example = phonenumbers.example_number_for_type(region, phonenumbers.PhoneNumberType.MOBILE)
+    if example is None:
+        pytest.skip("the library knows no mobile there")
+    digits = phonenumbers.format_number(example, phonenumbers.PhoneNumberFormat.E164)
+    national = phonenumbers.format_number(example, phonenumbers.PhoneNumberFormat.NATIONAL)
+    assert normalise(digits[1:], region) == normalise(digits, None)
+    assert normalise(national, region) == normalise(digits, None)
 
 
 @given(st.text(), st.sampled_from([None, "GB", "MX"]))
