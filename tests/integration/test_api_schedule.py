@@ -1,5 +1,6 @@
 """Campaigns that start later, expire, and change while they run."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -216,6 +217,35 @@ async def test_it_cannot_expire_before_its_start(api: Api):
         409,
         "the campaign would expire before its start",
     )
+
+
+async def test_a_paused_start_does_not_resume_for_after_its_expiry(api: Api, engine):
+    path = await scheduled(api, ahead(hours=3), expires_at=ahead(hours=4))
+    await api.post(f"{path}/pause")
+    refused = await api.patch(path, json={"expires_at": ahead(hours=1)})
+    assert (refused.status_code, refused.json()["detail"]) == (
+        409,
+        "the campaign would expire before its start",
+    )
+    await pass_by(engine, start_at="1 hour", expires_at="1 minute")
+    refused = await api.post(f"{path}/resume")
+    assert refused.status_code == 409
+    assert "later expires_at" in refused.json()["detail"]
+    assert (await api.patch(path, json={"expires_at": ahead(hours=1)})).status_code == 200
+    assert (await api.post(f"{path}/resume")).json()["state"] == "scheduled"
+
+
+async def test_a_change_and_a_start_at_once_do_not_expire_it_before_its_start(api: Api):
+    path = await scheduled(api, ahead(hours=1))
+    for _ in range(10):
+        start, change = {"at": ahead(hours=3)}, {"expires_at": ahead(hours=2)}
+        await asyncio.gather(api.patch(path, json=change), api.post(f"{path}/start", json=start))
+        shown = (await api.get(path)).json()
+        expires_at = shown["expires_at"]
+        assert expires_at is None or shown["start_at"] < expires_at
+        again = {"at": ahead(hours=1)}
+        assert (await api.post(f"{path}/start", json=again)).status_code == 200
+        assert (await api.patch(path, json={"expires_at": None})).status_code == 200
 
 
 async def test_a_running_campaign_changes_and_says_so(api: Api):

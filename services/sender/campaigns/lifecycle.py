@@ -59,12 +59,13 @@ def moving(change: str, condition: str) -> TextClause:
 
 _PAUSE = moving("state = 'paused', pause_reason = 'operator'", "state IN ('running', 'scheduled')")
 # What has never run waits for its time again, or, when that has passed, for the scheduler's next
-# look, which checks what every start checks.
+# look, which checks what every start checks. It would never start after its expiry.
 _RESUME = moving(
     "state = CASE WHEN started_at IS NULL THEN 'scheduled' ELSE 'running' END,"
     " start_at = CASE WHEN started_at IS NULL THEN greatest(start_at, now()) ELSE start_at END,"
     " pause_reason = NULL",
-    "state = 'paused'",
+    "state = 'paused'"
+    " AND (started_at IS NOT NULL OR coalesce(expires_at > greatest(start_at, now()), true))",
 )
 _CANCEL = moving(
     "state = 'cancelled', pause_reason = NULL, audience = 'closed', ended_at = now()",
@@ -75,12 +76,15 @@ _CLOSE = moving(
     "audience = 'open' AND state IN ('draft', 'scheduled', 'running', 'paused')",
 )
 
-# What is not asked for stays. `expires_at` may be taken away, so its null is no silence.
+# What is not asked for stays. `expires_at` may be taken away, so its null is no silence. Looked at
+# here, a new expiry does not slip past the start that another request is setting.
 _CHANGE = moving(
     "weight = coalesce(:weight, weight), labels = coalesce(:labels, labels),"
     " expires_at = CASE WHEN :set_expires_at THEN CAST(:expires_at AS timestamptz)"
     " ELSE expires_at END",
-    "state IN ('draft', 'scheduled', 'running', 'paused')",
+    "state IN ('draft', 'scheduled', 'running', 'paused')"
+    " AND (started_at IS NOT NULL OR start_at IS NULL OR NOT :set_expires_at"
+    " OR coalesce(CAST(:expires_at AS timestamptz) > start_at, true))",
 ).bindparams(bindparam("labels", type_=JSONB(none_as_null=True)))
 
 _HOLD = text("""
@@ -172,8 +176,6 @@ async def change(
     connection: AsyncConnection, public_id: UUID, changes: Mapping[str, Any], actor: str
 ) -> Campaign:
     """Change `weight`, `labels` or `expires_at`, also while it runs; what is not named stays."""
-    if (before := await find(connection, public_id)).state == CampaignState.SCHEDULED:
-        _check_times(before.start_at, changes.get("expires_at"))
     values = {
         **{name: changes.get(name) for name in ("weight", "labels", "expires_at")},
         "set_expires_at": "expires_at" in changes,
@@ -224,9 +226,13 @@ def cannot_be(moved: str, campaign: Campaign) -> str:
     return f"{stands}: it cannot be {moved}"
 
 
-def _check_times(start_at: datetime | None, expires_at: datetime | None) -> None:
-    if start_at is not None and expires_at is not None and expires_at <= start_at:
-        raise CampaignRefused("the campaign would expire before its start")
+def _refusal(kind: str, campaign: Campaign) -> str:
+    """Why a move is refused; where the state allows it, for the reason of its other condition."""
+    if kind == "changed" and campaign.state not in ENDED:
+        return "the campaign would expire before its start"
+    if kind == "resumed" and campaign.state == CampaignState.PAUSED:
+        return "the campaign would expire before its start: give it a later expires_at first"
+    return cannot_be(kind, campaign)
 
 
 async def transition(
@@ -241,7 +247,7 @@ async def transition(
     moved = (await connection.execute(move, values)).mappings().first()
     if moved is None:
         now = await find(connection, values["public_id"])
-        raise CampaignRefused(cannot_be(kind, now))
+        raise CampaignRefused(_refusal(kind, now))
     campaign = _campaign(moved)
     reason = {"reason": campaign.pause_reason} if kind == "paused" else {}
     await add_event(connection, campaign.id, kind, actor, **reason, **details)
