@@ -250,8 +250,9 @@ class EmbeddedServers:
 
     def _forget(self) -> None:
         """Remove only what is ours: without the lock, the folders belong to another process."""
-        if self._folders and self._lock is not None:
+        if self._folders and (self._folders.temporary or self._lock is not None):
             remove(self._folders)
+        if self._lock is not None:
             os.close(self._lock)
         self._folders = self._lock = None
 
