@@ -22,6 +22,7 @@ UVICORN = (
     # A request that never ends must not keep the app from draining.
     *("--timeout-graceful-shutdown", "3"),
 )
+OF_UVICORN = ("WEB_CONCURRENCY", "FORWARDED_ALLOW_IPS")
 START_SECONDS = 30.0
 STOP_SECONDS = 35.0
 LOG_LINES = 20
@@ -101,12 +102,21 @@ def start_service(
         program = Program(
             argv=[sys.executable, *UVICORN, "--fd", str(listener.fileno()), app],
             log=log,
-            env={**os.environ, **env},
+            env={**_shell(), **env},
             orphan_signal=signal.SIGTERM,
             keep_fds=(listener.fileno(),),
         )
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         return ServiceProcess(name, url, log, start(program))
+
+
+def _shell() -> dict[str, str]:
+    """Our environment, without what uvicorn reads: two workers are two simulators."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("UVICORN_") and name not in OF_UVICORN
+    }
 
 
 def free_or_any(port: int) -> int:

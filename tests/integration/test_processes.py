@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from running import is_running
+from running import children, is_running
 from waiting import until
 
 from services.cli.processes import ServiceError, ServiceProcess, start_service
@@ -110,6 +110,15 @@ async def test_a_taken_port_is_named(processes, env):
         ServiceError, match=f"echo cannot have port {process.port}: Address already"
     ):
         start_service("echo", "echo_app:create_app", env, process.log, process.port)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+async def test_settings_of_another_server_in_the_shell_do_not_reach_it(processes, env, monkeypatch):
+    monkeypatch.setenv("WEB_CONCURRENCY", "2")
+    monkeypatch.setenv("UVICORN_HEADERS", "x-from:the-shell")
+    process = await start(processes, env)
+    assert "x-from" not in (await get(process)).headers
+    assert children(process.pid) == []
 
 
 def run_and_kill_a_starter(folder: Path, env: dict[str, str]) -> int:
