@@ -36,10 +36,12 @@ def state_folder() -> Path:
 def occupy(folder: Path) -> Generator[Home]:
     """Have the folder alone until the end; the logs of the run before are kept beside the new."""
     path = folder.absolute()
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if path.is_symlink() or path.stat().st_uid != os.geteuid():
+    make_folder(path)
+    # A link of somebody else's may lead anywhere at any time; one's own stays.
+    if {path.lstat().st_uid, path.stat().st_uid} != {os.geteuid()}:
         message = f"{path} belongs to somebody else: choose another folder with --data"
         raise EmbeddedError(message)
+    path = path.resolve()
     held = lock(path / "up.lock", seconds=0)
     if held is None:
         message = f"`headrace up` runs already with the data in {path}: stop it first"
@@ -48,6 +50,15 @@ def occupy(folder: Path) -> Generator[Home]:
         yield Home(path, _fresh_logs(path), _secrets(path / "secrets.json"))
     finally:
         os.close(held)
+
+
+def make_folder(path: Path) -> None:
+    """For the user alone, unless it is there."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        message = f"{error.filename} is in the way of a folder: move it away"
+        raise EmbeddedError(message) from None
 
 
 def write_private(path: Path, text: str) -> None:
