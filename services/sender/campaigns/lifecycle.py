@@ -71,9 +71,12 @@ _CANCEL = moving(
     "state = 'cancelled', pause_reason = NULL, audience = 'closed', ended_at = now()",
     "state IN ('draft', 'scheduled', 'running', 'paused')",
 )
+# Closed without anybody in it, it could neither start nor take anybody.
 _CLOSE = moving(
     "audience = 'closed', keep_open = false",
-    "audience = 'open' AND state IN ('draft', 'scheduled', 'running', 'paused')",
+    "audience = 'open' AND state IN ('draft', 'scheduled', 'running', 'paused')"
+    " AND (SELECT id FROM messages WHERE campaign_id = campaigns.id ORDER BY id LIMIT 1)"
+    " IS NOT NULL",
 )
 
 # What is not asked for stays. `expires_at` may be taken away, so its null is no silence. Looked at
@@ -232,6 +235,8 @@ def _refusal(kind: str, campaign: Campaign) -> str:
         return "the campaign would expire before its start"
     if kind == "resumed" and campaign.state == CampaignState.PAUSED:
         return "the campaign would expire before its start: give it a later expires_at first"
+    if kind == "closed" and campaign.state not in ENDED and campaign.audience == Audience.OPEN:
+        return "the campaign has no recipients yet: it cannot be closed"
     return cannot_be(kind, campaign)
 
 

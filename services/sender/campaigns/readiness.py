@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.sender.campaigns.lifecycle import Campaign, cannot_be
 from services.sender.campaigns.template import TemplateError, compile_template
-from shared.domain.campaigns import CampaignState
+from shared.domain.campaigns import ENDED, Audience, CampaignState
 from shared.settings import SettingsError
 
 TokenFor = Callable[[str | None], str]
@@ -92,6 +92,7 @@ async def start_problems(
     """What refuses the start of a campaign that has to be in one of `states`."""
     return [
         *([] if campaign.state in states else [_wrong_state(campaign, "started")]),
+        *_shut(campaign),
         *await obstacles(connection, campaign),
         *await _without_token(connection, campaign, token_for),
     ]
@@ -100,6 +101,7 @@ async def start_problems(
 def schedule_problems(campaign: Campaign, at: datetime) -> list[Finding]:
     """What refuses a start at a time ahead: whatever else is missing may come until then."""
     found = [] if _may_be_scheduled(campaign) else [_wrong_state(campaign, "scheduled")]
+    found += _shut(campaign)
     if campaign.expires_at is not None and campaign.expires_at <= at:
         cure = f"PATCH {place(campaign)} with a later expires_at, or start it earlier"
         detail = "the campaign would expire before its start"
@@ -129,6 +131,14 @@ def place(campaign: Campaign) -> str:
 
 def _ordered(columns: Sequence[str], wanted: Collection[str]) -> list[str]:
     return [column for column in columns if column in wanted]
+
+
+def _shut(campaign: Campaign) -> list[Finding]:
+    """Its close took the wish to keep it open away, so this start has asked for it again."""
+    if not campaign.keep_open or campaign.audience == Audience.OPEN or campaign.state in ENDED:
+        return []
+    detail = "the audience has been closed, and cannot be kept open"
+    return [Finding("audience_closed", detail, "start it without keep_open")]
 
 
 def _expired(facts: Row[Any], campaign: Campaign) -> Finding | None:

@@ -76,8 +76,8 @@ async def schedule(
     Raises `NotReady`.
     """
     before = await find_held(connection, public_id)
-    if problems := schedule_problems(before, at):
-        wanted = replace(before, start_at=at, keep_open=keep_open or before.keep_open)
+    wanted = replace(before, start_at=at, keep_open=keep_open or before.keep_open)
+    if problems := schedule_problems(wanted, at):
         raise NotReady(wanted, problems)
     values = {"public_id": public_id, "at": at, "keep_open": keep_open}
     details = {"at": at.isoformat()}
