@@ -1,5 +1,7 @@
 """A client of the sender's REST API, with the steps that most tests begin with."""
 
+from collections.abc import AsyncIterator
+
 import httpx
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -38,7 +40,9 @@ class Api(httpx.AsyncClient):
         assert answer.status_code == 201, answer.text
         return f"/v1/campaigns/{answer.json()['id']}"
 
-    async def upload(self, path: str, csv: str | bytes, **headers: str) -> httpx.Response:
+    async def upload(
+        self, path: str, csv: str | bytes | AsyncIterator[bytes], **headers: str
+    ) -> httpx.Response:
         headers = {"content-type": "text/csv", **headers}
         return await self.post(f"{path}/recipients", content=csv, headers=headers)
 

@@ -71,6 +71,19 @@ async def staging_api(engine: AsyncEngine, redis: Redis) -> AsyncGenerator[Api]:
 
 
 @pytest.fixture
+async def narrow_api(database_url: str, redis: Redis) -> AsyncGenerator[Api]:
+    """A client of an API that has one connection to the test's database."""
+    engine = create_engine(database_url, pool_size=1)
+    headers = {"authorization": f"Bearer {ADMIN_KEY}"}
+    async with (
+        serving(Runtime(SETTINGS, engine, redis)) as url,
+        Api(base_url=url, headers=headers, timeout=30) as client,
+    ):
+        yield client
+    await engine.dispose()
+
+
+@pytest.fixture
 async def api(_serving: str, engine: AsyncEngine, redis: Redis) -> AsyncGenerator[Api]:
     """A client of the API with the admin key, over the emptied database and Valkey."""
     assert redis

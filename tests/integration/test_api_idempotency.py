@@ -2,7 +2,7 @@
 
 import asyncio
 
-from sender_api import Api, add_key, campaign, rows
+from sender_api import Api, add_key, campaign, people, rows
 from sqlalchemy import text
 from waiting import until
 
@@ -105,6 +105,21 @@ async def test_an_upload_is_replayed(api: Api, engine):
     assert second.headers["idempotency-replayed"] == "true"
     assert (await api.upload(path, csv + "+12025550124,Caro\n", **KEY)).status_code == 422
     assert await rows(engine, "SELECT count(*) FROM uploads") == [(1,)]
+
+
+async def test_a_repeated_upload_keeps_no_connection_while_it_arrives(api: Api, narrow_api: Api):
+    path, csv = await api.draft(), people(2).encode()
+    await api.upload(path, csv, **KEY)
+
+    async def slowly():
+        yield csv[:20]
+        for _ in range(5):  # after the first ones the repeated upload has surely begun
+            assert (await narrow_api.get(path)).status_code == 200
+        yield csv[20:]
+
+    answer = await narrow_api.upload(path, slowly(), **KEY)
+    assert (answer.status_code, answer.json()["accepted"]) == (201, 2)
+    assert answer.headers["idempotency-replayed"] == "true"
 
 
 async def test_a_start_is_replayed(api: Api):

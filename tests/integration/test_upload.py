@@ -4,6 +4,7 @@ import asyncio
 import csv
 import io
 import secrets
+from uuid import UUID
 
 import pytest
 from sender_api import ADMIN_KEY, Api, people, rows
@@ -12,6 +13,8 @@ from waiting import until
 
 from services.sender.audience import load, uploads
 from services.sender.audience import rows as rows_of_csv
+from services.sender.audience.rows import Batch
+from services.sender.campaigns import lifecycle
 
 pytest_plugins = ["sender_server"]
 
@@ -212,6 +215,18 @@ async def test_a_body_cut_in_the_middle_loads_nothing(api: Api, engine):
     assert await rows(engine, LOADED) == [(0, 0)]
     assert (await api.get(path)).json()["counts"]["total"] == 0
     assert (await api.upload(path, people(5))).json()["accepted"] == 5
+
+
+async def test_a_row_that_arrives_slowly_keeps_its_transaction_awake(api: Api, engine):
+    path = await api.draft()
+    async with engine.connect() as connection:
+        pid = await connection.scalar(text("SELECT pg_backend_pid()"))
+        campaign = await lifecycle.find(connection, UUID(path.rpartition("/")[2]))
+        loading = await load.Load.begin(connection, campaign.id, 1)
+        seen = f"SELECT state_change FROM pg_stat_activity WHERE pid = {pid:d}"
+        before = await rows(engine, seen)
+        await loading.stage(Batch())
+        assert await rows(engine, seen) > before
 
 
 async def test_an_idle_body_is_given_up(api: Api, engine, monkeypatch):

@@ -134,13 +134,14 @@ async def _take_in(
     runtime: Runtime, campaign: Campaign, file: File, once: Once, actor: str
 ) -> JSONResponse:
     async with runtime.engine.connect() as connection:
-        if not await once.begin(connection):
-            async for _ in uploads.pieces(file.body):
-                pass  # to compare it with the first one's
-            return once.again()
-        async with uploads.whole(runtime.engine, connection, campaign) as upload:
-            report = await uploads.take_in(connection, upload, campaign, file, actor)
-            return await once.keep(connection, Answer(201, _shown(report)))
+        if await once.begin(connection):
+            async with uploads.whole(runtime.engine, connection, campaign) as upload:
+                report = await uploads.take_in(connection, upload, campaign, file, actor)
+                return await once.keep(connection, Answer(201, _shown(report)))
+    # The body is only compared with the first one's, and may take long: no connection waits for it.
+    async for _ in uploads.pieces(file.body):
+        pass
+    return once.again()
 
 
 async def _read(request: Request, once: Once) -> AsyncGenerator[bytes]:

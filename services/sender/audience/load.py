@@ -110,6 +110,9 @@ class Load:
         return cls(raw, campaign_id, upload_id)
 
     async def stage(self, batch: Batch) -> None:
+        """Put rows by. Without any, show Postgres that the upload goes on: a row may be slow."""
+        if not batch.recipients and not batch.rejects:
+            await self._driver.execute("SELECT 1")
         if batch.recipients:
             await self._driver.copy_records_to_table(
                 "staged", records=batch.recipients, columns=_STAGED, schema_name="pg_temp"
