@@ -2,14 +2,14 @@
 
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Query
 from fastapi.encoders import jsonable_encoder
 from fastapi.responses import JSONResponse
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validator
 
+from services.sender.api.campaign_shapes import Change, NewCampaign, Start
 from services.sender.api.checks import refusal
 from services.sender.api.connection import ConnectionDep
 from services.sender.api.idempotency import Answer, OnceDep
@@ -20,77 +20,11 @@ from services.sender.campaigns import lifecycle, progress, starts
 from services.sender.campaigns.holding import holding
 from services.sender.campaigns.lifecycle import Campaign
 from services.sender.campaigns.starts import NotReady
-from services.sender.campaigns.template import TemplateError, compile_template
 from services.sender.pipeline.vitals import read_vitals
-from shared.domain.campaigns import ENDED, Audience, CampaignState, UnknownPolicy
-from shared.domain.phones import is_country
+from shared.domain.campaigns import ENDED, Audience, CampaignState
 from shared.web import Problem
 
 router = APIRouter(prefix="/v1/campaigns", tags=["campaigns"])
-
-
-class Template(BaseModel):
-    """What is sent, in Meta's words; any text in `components` may hold `{{column}}`."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    name: str = Field(pattern=r"^[a-z0-9_]{1,512}$")
-    language: str = Field(pattern=r"^[A-Za-z]{2,3}(_[A-Za-z]{2,4})?$")
-    components: list[dict[str, Any]] = Field(default=[], max_length=20)
-
-
-class NewCampaign(BaseModel):
-    """A draft. `audience` is what its start makes of it: until then it takes recipients."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    name: str = Field(min_length=1, max_length=200)
-    phone_number_id: str = Field(pattern=r"^[0-9]{1,32}$")
-    template: Template
-    endpoint: Literal["messages", "marketing_messages"] = "messages"
-    unknown_policy: UnknownPolicy = UnknownPolicy.HOLD
-    unknown_window: int = Field(3600, le=30 * 86400, description="Seconds")
-    max_attempts: int = Field(5, ge=1, le=100)
-    weight: int = Field(1, ge=1, le=1000)
-    default_country: str | None = Field(None, description="Two letters, for national numbers")
-    labels: dict[str, str] = Field(default={}, max_length=50)
-    expires_at: AwareDatetime | None = Field(None, description="Nothing leaves after it")
-    audience: Audience = Audience.CLOSED
-
-    @field_validator("default_country")
-    @classmethod
-    def _known(cls, value: str | None) -> str | None:
-        if value is not None and not is_country(value):
-            raise ValueError("no such country; it takes two capital letters, as in GB")
-        return value
-
-    @field_validator("template")
-    @classmethod
-    def _compiles(cls, value: Template) -> Template:
-        try:
-            compile_template(value.model_dump())
-        except TemplateError as error:
-            raise ValueError(str(error)) from None
-        return value
-
-
-class Start(BaseModel):
-    """`keep_open`: more recipients may come after the start. `at`: when, if not now."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    keep_open: bool = False
-    at: AwareDatetime | None = None
-
-
-class Change(BaseModel):
-    """What is given replaces what there was; `expires_at: null` takes the expiry away."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    weight: int = Field(1, ge=1, le=1000)
-    labels: dict[str, str] = Field(default={}, max_length=50)
-    expires_at: AwareDatetime | None = None
 
 
 @router.post("", status_code=201)
@@ -121,7 +55,7 @@ async def list_campaigns(
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> dict[str, Any]:
-    """The newest first."""
+    """The newest first, each without the `components` of its template."""
     found = await lifecycle.newest(connection, after(cursor), state, limit)
     following = found[-1].id if len(found) == limit else None
     return page([_shown(campaign) for campaign in found], following)

@@ -41,8 +41,10 @@ SELECT {_COLUMNS} FROM campaigns WHERE public_id = :public_id
 _FIND_HELD = text(f"""
 SELECT {_COLUMNS} FROM campaigns WHERE public_id = :public_id FOR NO KEY UPDATE
 """)  # built from constants
+# A thousand templates may be large, and nobody reads them in a list.
+_IN_LIST = _COLUMNS.replace(" template,", " template - 'components' AS template,")
 _LIST = text(f"""
-SELECT {_COLUMNS} FROM campaigns
+SELECT {_IN_LIST} FROM campaigns
 WHERE (CAST(:before AS bigint) IS NULL OR id < :before)
   AND (CAST(:state AS text) IS NULL OR state = :state)
 ORDER BY id DESC LIMIT :limit
@@ -169,7 +171,7 @@ async def _find(connection: AsyncConnection, query: TextClause, public_id: UUID)
 async def newest(
     connection: AsyncConnection, before: int | None, state: str | None, limit: int
 ) -> list[Campaign]:
-    """Campaigns by age, the newest first."""
+    """Campaigns by age, the newest first, their templates without components."""
     values = {"before": before, "state": state, "limit": limit}
     found = await connection.execute(_LIST, values)
     return [_campaign(row) for row in found.mappings()]
