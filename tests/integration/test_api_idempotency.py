@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from sender_api import Api, add_key, campaign, people, rows
 from sqlalchemy import text
 from waiting import until
@@ -120,6 +121,17 @@ async def test_a_repeated_upload_keeps_no_connection_while_it_arrives(api: Api, 
     answer = await narrow_api.upload(path, slowly(), **KEY)
     assert (answer.status_code, answer.json()["accepted"]) == (201, 2)
     assert answer.headers["idempotency-replayed"] == "true"
+
+
+@pytest.mark.parametrize(
+    "other", [{"content-type": "application/x-ndjson"}, {"content-encoding": "gzip"}]
+)
+async def test_the_same_bytes_of_another_type_are_another_upload(api: Api, other):
+    path = await api.draft()
+    assert (await api.upload(path, people(2), **KEY)).status_code == 201
+    assert (await api.upload(path, people(2), **KEY, **other)).status_code == 422
+    same = {"content-type": "Text/CSV; charset=utf-8", "content-encoding": "identity"}
+    assert (await api.upload(path, people(2), **KEY, **same)).status_code == 201
 
 
 async def test_a_start_is_replayed(api: Api):

@@ -76,6 +76,7 @@ async def upload(
         campaign = await lifecycle.find(connection, campaign_id)
     try:
         async with _take_slot(request.app.state.upload_slots):
+            once.read(f"{kind} {gzipped}\n".encode())  # what the same bytes mean
             file = File(_read(request, once), kind, gzipped)
             return await _take_in(runtime, campaign, file, once, caller.actor)
     except FileRefused as refused:
