@@ -8,15 +8,15 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import text
+from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.ingest.fold import HTTP_STATUS, Evidence
+from services.ingest.fold import Evidence
 from shared.db.campaigns import keep_running
 from shared.db.counters import DELTAS
 from shared.db.effects import Met, apply_effects
 from shared.domain.status import Status
-from shared.whatsapp.errors import Effect, rule_for
+from shared.whatsapp.errors import Effect, rule_for_webhook
 
 _ACTOR = "webhook"
 _BESIDE_THE_MESSAGE = frozenset(Effect) - {Effect.NONE, Effect.SLOW_NUMBER}
@@ -39,11 +39,12 @@ ORDER BY m.id
 # and a cancelled campaign stays cancelled.
 _REQUEUING = text("""
 SELECT DISTINCT m.campaign_id
-FROM unnest(CAST(:ids AS bigint[]), CAST(:attempts AS integer[])) AS e (id, attempt)
+FROM unnest(CAST(:ids AS bigint[]), CAST(:attempts AS integer[]), CAST(:untouched AS boolean[]))
+    AS e (id, attempt, untouched)
 JOIN messages m ON m.id = e.id AND m.attempt = e.attempt
 JOIN campaigns c ON c.id = m.campaign_id
 WHERE c.state <> 'cancelled' AND m.status < 'failed'
-  AND m.spent + (m.status < 'accepted')::integer < c.max_attempts
+  AND (e.untouched OR m.spent + (m.status < 'accepted')::integer < c.max_attempts)
 """)
 
 # On its own, so that the statement after it sees everything that was committed while it waited:
@@ -62,12 +63,18 @@ WITH event AS MATERIALIZED (
         CAST(:first_at AS timestamptz[]), CAST(:sent_at AS timestamptz[]),
         CAST(:delivered_at AS timestamptz[]), CAST(:read_at AS timestamptz[]),
         CAST(:failed_at AS timestamptz[]), CAST(:codes AS integer[]), CAST(:details AS text[]),
-        CAST(:later AS interval[])
+        CAST(:later AS interval[]), CAST(:untouched AS boolean[]), CAST(:tries AS integer[])
     ) AS e (id, attempt, wamid, status, at, first_at, sent_at, delivered_at, read_at, failed_at,
-            code, details, later)
+            code, details, later, untouched, tries)
 ), old AS MATERIALIZED (
     SELECT e.*, m.campaign_id, m.status AS old_status, m.error_code AS old_code,
-        m.attempt AS row_attempt, m.spent, c.max_attempts,
+        m.attempt AS row_attempt, c.max_attempts,
+        m.spent + (m.status < 'accepted')::integer AS judged,
+        -- An operator's retry begins to count anew, as `spent` does.
+        CASE WHEN e.tries IS NOT NULL THEN 1 + least(
+            m.spent + (m.status < 'accepted')::integer - 1,
+            (SELECT count(*) FROM attempts b WHERE b.message_id = e.id AND b.attempt < e.attempt
+                                               AND b.error_code = e.code)) END AS tried,
         a.outcome IS NOT DISTINCT FROM 'unknown' AS was_unknown,
         -- A row that took an earlier attempt's message for its own goes on with that one.
         CASE WHEN e.attempt = m.attempt AND m.status >= 'claimed'
@@ -90,8 +97,9 @@ WITH event AS MATERIALIZED (
     SELECT *, CASE
         WHEN place = 'foreign' THEN 'foreign'
         WHEN place = 'current' AND attempt = row_attempt AND old_status < 'failed'
-             AND status = 'failed'
-             AND spent + (old_status < 'accepted')::integer < max_attempts THEN 'requeued'
+             AND status = 'failed' AND max_attempts IS NOT NULL
+             AND (untouched OR judged < max_attempts AND coalesce(tried < tries, true))
+            THEN 'requeued'
         WHEN place = 'current' THEN CASE WHEN rises THEN 'moved' ELSE 'filled' END
         WHEN rises AND (status >= 'delivered'
                         OR was_unknown AND old_status IN ('pending', 'skipped')) THEN 'moved'
@@ -101,7 +109,11 @@ WITH event AS MATERIALIZED (
     UPDATE messages AS m SET
         status = CASE step WHEN 'moved' THEN j.status WHEN 'requeued' THEN 'pending'
                       ELSE m.status END,
-        due_at = CASE step WHEN 'requeued' THEN greatest(now(), j.at + later) END,
+        -- Without a time of Meta's, the sender's own backoff.
+        due_at = CASE step WHEN 'requeued' THEN greatest(now(), j.at + later + CASE
+            WHEN later = interval '0' AND NOT untouched
+            THEN random() * least(300, 1 << least(m.spent, 16)) * interval '1 second'
+            ELSE interval '0' END) END,
         claimed_at = NULL,
         accepted_at = CASE step WHEN 'requeued' THEN NULL
                            ELSE coalesce(m.accepted_at, j.first_at) END,
@@ -110,8 +122,10 @@ WITH event AS MATERIALIZED (
         read_at = least(m.read_at, j.read_at),
         failed_at = CASE step WHEN 'requeued' THEN NULL ELSE least(m.failed_at, j.failed_at) END,
         attempt = m.attempt + (step = 'requeued')::integer,
-        spent = m.spent + (step <> 'filled' AND m.status < 'accepted'
-                           AND (place = 'current' OR was_unknown))::integer,
+        spent = CASE WHEN step = 'requeued' AND untouched
+            THEN greatest(0, m.spent - (m.status >= 'accepted')::integer)
+            ELSE m.spent + (step <> 'filled' AND m.status < 'accepted'
+                            AND (place = 'current' OR was_unknown))::integer END,
         wamid = CASE WHEN step = 'requeued' THEN NULL
                      WHEN place = 'current' THEN coalesce(m.wamid, j.wamid)
                      -- Another attempt is out: the row's wamid is that one's.
@@ -171,19 +185,27 @@ async def _apply_effects(connection: AsyncConnection, evidence: Sequence[Evidenc
     serious = [one for one in evidence if _is_serious(one)]
     if serious:
         rows = await connection.execute(_FIRST_MET, _keys(serious))
-        met = [Met(row.code, row.campaign_id, row.id) for row in rows]
-        await apply_effects(connection, met, HTTP_STATUS, _ACTOR)
+        await apply_effects(connection, [_met(row) for row in rows], _ACTOR)
 
 
 def _is_serious(one: Evidence) -> bool:
-    return one.code is not None and rule_for(one.code, HTTP_STATUS).effect in _BESIDE_THE_MESSAGE
+    return one.code is not None and rule_for_webhook(one.code).effect in _BESIDE_THE_MESSAGE
+
+
+def _met(row: Row[Any]) -> Met:
+    rule = rule_for_webhook(row.code)
+    return Met(row.code, rule.effect, rule.pause, row.campaign_id, row.id)
 
 
 async def _keep_running(connection: AsyncConnection, evidence: Sequence[Evidence]) -> list[int]:
-    later = [one for one in evidence if one.later]
+    later = [one for one in evidence if one.later is not None]
     if not later:
         return []
-    keys = {"ids": [one.message_id for one in later], "attempts": [one.attempt for one in later]}
+    keys = {
+        "ids": [one.message_id for one in later],
+        "attempts": [one.attempt for one in later],
+        "untouched": [one.untouched for one in later],
+    }
     campaigns = [row.campaign_id for row in await connection.execute(_REQUEUING, keys)]
     if campaigns:
         await keep_running(connection, campaigns, _ACTOR)
@@ -211,4 +233,6 @@ def _columns(evidence: Sequence[Evidence]) -> dict[str, list[Any]]:
         "failed_at": [one.times.get(Status.FAILED) for one in evidence],
         "details": [one.details for one in evidence],
         "later": [one.later for one in evidence],
+        "untouched": [one.untouched for one in evidence],
+        "tries": [one.tries for one in evidence],
     }

@@ -7,10 +7,7 @@ from datetime import datetime, timedelta
 
 from services.ingest.parse import StatusEvent
 from shared.domain.status import Status
-from shared.whatsapp.errors import OutcomeKind, rule_for
-
-#: What an unlisted code of a failed status counts as: final for its recipient.
-HTTP_STATUS = 400
+from shared.whatsapp.errors import MetaError, OutcomeKind, rule_for_webhook
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +24,27 @@ class Evidence:
 
     @property
     def later(self) -> timedelta | None:
-        """After what time Meta asks to try again."""
+        """After what time to try again; None for never, 0 where Meta names no time."""
+        rule = self._rule
+        if rule is None or rule.outcome not in (OutcomeKind.RETRY, OutcomeKind.THROTTLED):
+            return None
+        return rule.later or timedelta(0)
+
+    @property
+    def untouched(self) -> bool:
+        """Whether it failed for no fault of its own, in a stop, so that nothing is spent."""
+        return self._rule is not None and self._rule.outcome is OutcomeKind.THROTTLED
+
+    @property
+    def tries(self) -> int | None:
+        """How many attempts may end in this code."""
+        return self._rule.tries if self._rule else None
+
+    @property
+    def _rule(self) -> MetaError | None:
         if self.code is None or self.status is not Status.FAILED:
             return None
-        rule = rule_for(self.code, HTTP_STATUS)
-        return rule.later if rule.outcome is OutcomeKind.RETRY else None
+        return rule_for_webhook(self.code)
 
 
 def fold(events: Iterable[StatusEvent]) -> list[list[Evidence]]:

@@ -7,6 +7,7 @@ from sqlalchemy import bindparam, text
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from shared.db.notices import WAKE
 from shared.domain.campaigns import CampaignState, PauseReason
 
 _EVENT = text("""
@@ -74,9 +75,11 @@ async def pause_campaigns(
     actor: str,
     **details: Any,
 ) -> list[int]:
-    """Pause those of the campaigns that run; returns them."""
+    """Pause those of the campaigns that run, and say so to every worker; returns them."""
     values = {"campaigns": sorted(set(campaign_ids)), "reason": reason}
     paused = [row.id for row in await connection.execute(_PAUSE, values)]
+    if paused:
+        await connection.execute(WAKE)
     for campaign_id in paused:
         await add_event(connection, campaign_id, "paused", actor, reason=reason, **details)
     return paused

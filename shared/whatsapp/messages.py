@@ -17,6 +17,7 @@ class ReplyError:
     code: int
     details: str
     fbtrace_id: str | None
+    subcode: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,8 @@ def _read_error(error: Any) -> ReplyError | None:
     code = _code(error.get("code"))
     if code is None:
         return None
-    return ReplyError(code, _details(error), _text(error.get("fbtrace_id")))
+    trace, subcode = _text(error.get("fbtrace_id")), _code(error.get("error_subcode"))
+    return ReplyError(code, _details(error), trace, subcode)
 
 
 def _code(value: Any) -> int | None:

@@ -30,7 +30,7 @@ from shared.whatsapp.errors import ERRORS
 
 
 def met(code: int) -> Throttled:
-    return Throttled("meta", code, ERRORS[code].effect)
+    return Throttled("meta", code, ERRORS[code].effect, pause=ERRORS[code].pause)
 
 
 async def tell(engine: AsyncEngine, campaign: int, outcome: Outcome, count: int = 1) -> list[int]:
@@ -140,8 +140,9 @@ async def test_only_a_running_campaign_is_paused(engine: AsyncEngine, state: str
     reason = "operator" if state == "paused" else None
     campaign = await plant_campaign(engine, state=state, pause_reason=reason)
     ids = await plant_messages(engine, campaign, status="claimed")
+    final = Failed(132001, "meta", effect=ERRORS[132001].effect)
     async with engine.begin() as connection:
-        await record(connection, results(campaign, ids, Failed(132001, "meta")))
+        await record(connection, results(campaign, ids, final))
 
     assert await campaign_state(engine, campaign) == (state, reason)
 

@@ -65,7 +65,7 @@ def test_an_id_under_another_status_is_none(status: int) -> None:
         (10, Throttled("meta", 10, Effect.PAUSE_TOKEN, "why", "trace")),
         (230, Throttled("meta", 230, Effect.PAUSE_TOKEN, "why", "trace")),
         (131000, Retry(131000, "meta", None, "why", "trace")),
-        (131049, Retry(131049, "meta", timedelta(hours=24), "why", "trace")),
+        (131049, Retry(131049, "meta", timedelta(hours=24), "why", "trace", tries=2)),
         (131026, Failed(131026, "meta", "why", "trace")),
         (131050, Failed(131050, "meta", "why", "trace", Effect.OPT_OUT)),
         (506, Unknown("meta", 506, "why", "trace")),

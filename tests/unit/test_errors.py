@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.domain.status import Status
-from shared.whatsapp.errors import ERRORS, Effect, OutcomeKind, rule_for
+from shared.whatsapp.errors import (
+    ERRORS,
+    Effect,
+    OutcomeKind,
+    is_personal,
+    rule_for,
+    rule_for_webhook,
+)
 
 ANY_STATUS = st.integers(100, 599)
 
@@ -85,9 +92,46 @@ def test_codes_that_ask_for_a_time(code: int, later: timedelta) -> None:
 
 
 def test_only_a_paused_number_has_an_end_and_only_a_retry_a_time() -> None:
+    numbers = {
+        Effect.PAUSE_NUMBER,
+        Effect.PAUSE_NUMBERS_OF_ACCOUNT,
+        Effect.PAUSE_NUMBERS_OF_TOKEN,
+    }
     for rule in ERRORS.values():
-        assert rule.pause is None or rule.effect is Effect.PAUSE_NUMBER
+        assert rule.pause is None or rule.effect in numbers
         assert rule.later is None or rule.outcome is OutcomeKind.RETRY
+        assert rule.tries is None or rule.outcome is OutcomeKind.RETRY
+
+
+def test_what_is_about_one_person_stops_nobody_else() -> None:
+    """A breaker does not count these, so they must not be what a broken campaign meets."""
+    personal = {131021, 131026, 131049, 131050, 131056, 130403, 130472, 137000}
+
+    assert {code for code, rule in ERRORS.items() if rule.personal} == personal
+    assert all(is_personal(code) for code in personal)
+    assert not is_personal(999_999)
+
+
+def test_a_wrong_object_is_the_number_and_no_wrong_parameter() -> None:
+    rule = rule_for(100, 400, subcode=33)
+
+    assert (rule.code, rule.outcome, rule.effect) == (
+        100,
+        OutcomeKind.THROTTLED,
+        Effect.PAUSE_NUMBER,
+    )
+    assert rule_for(100, 400, subcode=34) is rule_for(100, 400) is ERRORS[100]
+
+
+@given(st.sampled_from(sorted(ERRORS)))
+def test_a_webhook_means_what_a_reply_means_but_for_what_was_held(code: int) -> None:
+    rule = rule_for_webhook(code)
+
+    if code not in {132015, 135000}:
+        assert rule is ERRORS[code]
+    else:
+        assert rule.outcome is OutcomeKind.FAILED
+        assert rule.effect in {Effect.PAUSE_CAMPAIGN, Effect.PAUSE_PORTFOLIO}
 
 
 def test_the_life_of_a_message_in_order() -> None:

@@ -13,12 +13,12 @@ SIGNS = [
     Retry(2, "meta"),
     Retry(131016, "meta"),
     Retry(133004, "meta"),
+    Retry(None, "http_503"),
 ]
 CALM: list[Outcome] = [
     Accepted("w"),
     Failed(131026, "meta"),
     Retry(131000, "meta"),
-    Retry(None, "http_503"),
     Throttled("meta", 130429),
 ]
 

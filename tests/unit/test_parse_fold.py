@@ -69,8 +69,10 @@ def test_a_message_is_once_in_a_round_and_earlier_attempts_come_first():
     [
         (131049, timedelta(hours=24)),
         (131026, None),
-        (131016, None),
+        (131016, timedelta(0)),
+        (131042, timedelta(0)),
         (132015, None),
+        (135000, None),
         (None, None),
         (999999, None),
     ],

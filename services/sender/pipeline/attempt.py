@@ -7,18 +7,23 @@ from services.sender.pipeline.claim import ClaimedMessage
 from services.sender.pipeline.classify import classify
 from services.sender.pipeline.outcome import Failed, Outcome
 from services.sender.pipeline.send import Outlet
+from shared.domain.campaigns import USUAL_BREAKER, BreakerLimit
 from shared.domain.tokens import Token
 from shared.whatsapp.messages import template_body
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """How the messages of one campaign leave: whose number, which endpoint, with which token."""
+    """How the messages of one campaign leave: whose number, which endpoint, with which token.
+
+    `breaker` says how many of them may fail before the campaign stops.
+    """
 
     phone_number_id: str
     endpoint: str
     template: CompiledTemplate
     access_token: str = field(repr=False)
+    breaker: BreakerLimit = USUAL_BREAKER
 
 
 async def attempt(

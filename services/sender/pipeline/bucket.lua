@@ -72,6 +72,7 @@ end
 if operation == 'pause' then
   local until_ = math.max(moment('paused_until'), now + tonumber(ARGV[2]))
   save('paused_until', text(until_))
+  if tonumber(ARGV[3]) == 1 then save('cut_at', text(until_)) end
   return {text(now), text(until_ - now)}
 end
 

@@ -94,9 +94,9 @@ class Bucket:
         answer = await self._call("throttle", redis_slot)
         return answer[1] == 1
 
-    async def pause(self, seconds: float) -> None:
-        """Book nothing for this number for so long."""
-        await self._call("pause", seconds)
+    async def pause(self, seconds: float, *, throttled: bool = False) -> None:
+        """Book nothing for this number for so long; `throttled` when it is Meta who asks for it."""
+        await self._call("pause", seconds, float(throttled))
 
     async def _slots(self, operation: str, *numbers: float) -> Slots:
         asked = time.monotonic()

@@ -91,10 +91,12 @@ class Crew:
         if self._stop.is_set():
             return False
         for number in views.keys() | self._members.keys():
-            self._update(self._member(number, installation).desk, number, views.get(number))
+            self._update(self._member(number, installation), number, views.get(number))
         return False
 
-    def _update(self, desk: Desk, number: str, view: NumberView | None) -> None:
+    def _update(self, member: _Member, number: str, view: NumberView | None) -> None:
+        desk = member.desk
+        member.sending.only({campaign.id for campaign in view.campaigns} if view else ())
         token, problem = self._token(view)
         if problem is None:
             desk.update(view, token)

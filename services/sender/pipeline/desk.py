@@ -15,6 +15,7 @@ from services.sender.pipeline.claim import Claim, ClaimedMessage, Share, claim
 from services.sender.pipeline.roster import CampaignView, NumberView
 from services.sender.pipeline.shares import Shares
 from services.sender.pipeline.watermarks import Watermarks
+from shared.domain.campaigns import BreakerLimit
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,8 @@ class Desk:
         known = self._routes.get(campaign.id)
         # A template is frozen at start: compiling it once per process is enough.
         template = known.template if known else compile_template(campaign.template)
-        return Route(self._number, campaign.endpoint, template, token)
+        breaker = BreakerLimit.of(campaign.breaker)
+        return Route(self._number, campaign.endpoint, template, token, breaker)
 
     async def wait(self, seconds: float) -> None:
         """Until the next roster, at most so long."""

@@ -1,17 +1,29 @@
 """Holds a number while Meta or the way to it is out, so that an outage never burns the audience."""
 
+from dataclasses import dataclass
+
 from services.sender.pipeline.outcome import Accepted, Failed, Outcome, Retry, Throttled, Unknown
 
-_UNREACHABLE_FIRST_S, _UNREACHABLE_CAP_S = 1.0, 60.0
-_OUT_FIRST_S, _OUT_CAP_S = 30.0, 900.0
 _STREAK = 20
 _OUT_CODES = (2, 131016, 133004)
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """The first pause and the longest, in seconds: nobody can be reached, or Meta is broken."""
+
+    unreachable: tuple[float, float] = (1.0, 60.0)
+    out: tuple[float, float] = (30.0, 900.0)
+
+
+WAITS = Waits()
 
 
 class Outage:
     """Signs of an outage on one number, in this process. Times are monotonic seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, waits: Waits = WAITS) -> None:
+        self._waits = waits
         self._streak = 0
         self._pauses = 0
         self.held_at = 0.0
@@ -31,14 +43,14 @@ class Outage:
         if left_at <= self.held_at or _is_our_own(outcome):
             return 0.0
         if isinstance(outcome, Throttled) and outcome.sent_nothing:
-            return self._hold(now, _UNREACHABLE_FIRST_S, _UNREACHABLE_CAP_S)
+            return self._hold(now, *self._waits.unreachable)
         if not _is_sign(outcome):
             self._streak = self._pauses = 0
             return 0.0
         self._streak += 1
         if self._streak < _STREAK and not self.probing:
             return 0.0
-        return self._hold(now, _OUT_FIRST_S, _OUT_CAP_S)
+        return self._hold(now, *self._waits.out)
 
     def _hold(self, now: float, first: float, cap: float) -> float:
         self.held_at = now
@@ -57,6 +69,7 @@ def _is_sign(outcome: Outcome) -> bool:
         case Unknown() | Failed(code=None):
             return True
         case Retry(code=code):
-            return code in _OUT_CODES
+            # Without a code it is a 503: each row would soon have used up its attempts.
+            return code is None or code in _OUT_CODES
         case Accepted() | _:
             return False

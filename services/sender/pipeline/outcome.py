@@ -18,7 +18,8 @@ class Accepted:
 class Throttled:
     """Nothing was judged: the row goes back to pending and nothing is spent.
 
-    `sent_nothing` says that no byte of a request reached anyone.
+    `sent_nothing` says that no byte of a request reached anyone. `pause` is how long Meta wants the
+    number to wait: None where it does not say, or until an operator resumes it.
     """
 
     reason: str
@@ -27,17 +28,22 @@ class Throttled:
     details: str | None = None
     fbtrace_id: str | None = None
     sent_nothing: bool = False
+    pause: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Judged and refused for now. `later` is the least wait that the code asks for."""
+    """Judged and refused for now. `later` is the least wait that the code asks for.
+
+    `tries`: how many attempts may end in this code, whatever the campaign allows.
+    """
 
     code: int | None
     reason: str
     later: timedelta | None = None
     details: str | None = None
     fbtrace_id: str | None = None
+    tries: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

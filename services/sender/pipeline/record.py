@@ -7,11 +7,14 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.sender.pipeline.backoff import delay_s
+from services.sender.pipeline.breaker import Trip
 from services.sender.pipeline.claim import ClaimedMessage
 from services.sender.pipeline.outcome import Accepted, Failed, Outcome, Retry, Throttled, Unknown
-from shared.db.campaigns import keep_running
+from shared.db.campaigns import keep_running, pause_campaigns
 from shared.db.counters import DELTAS
 from shared.db.effects import Met, apply_effects
+from shared.domain.campaigns import PauseReason
+from shared.whatsapp.errors import Effect
 
 _ACTOR = "sender"
 
@@ -24,8 +27,8 @@ WITH result AS MATERIALIZED (
         CAST(:ids AS bigint[]), CAST(:attempts AS int[]), CAST(:kinds AS text[]),
         CAST(:wamids AS text[]), CAST(:codes AS int[]), CAST(:reasons AS text[]),
         CAST(:delays AS float8[]), CAST(:concluded AS bool[]), CAST(:details AS text[]),
-        CAST(:traces AS text[])
-    ) AS r (id, attempt, kind, wamid, code, reason, delay_s, concluded, details, fbtrace_id)
+        CAST(:traces AS text[]), CAST(:tries AS int[])
+    ) AS r (id, attempt, kind, wamid, code, reason, delay_s, concluded, details, fbtrace_id, tries)
 ), old AS MATERIALIZED (
     SELECT id, campaign_id, status, error_code, attempt, spent FROM messages
     WHERE id = ANY(CAST(:ids AS bigint[])) ORDER BY id FOR UPDATE
@@ -39,6 +42,10 @@ WITH result AS MATERIALIZED (
             WHEN 'retry' THEN CASE
                 WHEN old.spent + 1 >= campaigns.max_attempts OR campaigns.state = 'cancelled'
                     OR campaigns.expires_at <= now()
+                    OR result.tries <= 1 + least(old.spent, (
+                        SELECT count(*) FROM attempts AS before
+                        WHERE before.message_id = old.id AND before.attempt < old.attempt
+                          AND before.error_code = result.code))
                 THEN 'failed'::message_status ELSE 'pending' END
             ELSE 'pending'
         END AS new_status
@@ -94,10 +101,11 @@ SELECT id FROM changed
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of one claimed message."""
+    """What became of one claimed message; `trip` where it made its campaign's breaker trip."""
 
     message: ClaimedMessage
     outcome: Outcome
+    trip: Trip | None = None
 
 
 @dataclass(slots=True)
@@ -114,6 +122,7 @@ class _Columns:
     concluded: list[bool] = field(default_factory=list)
     details: list[str | None] = field(default_factory=list)
     traces: list[str | None] = field(default_factory=list)
+    tries: list[int | None] = field(default_factory=list)
 
 
 async def record(connection: AsyncConnection, results: Sequence[Result]) -> int:
@@ -121,8 +130,10 @@ async def record(connection: AsyncConnection, results: Sequence[Result]) -> int:
 
     Pauses that a code calls for come first: their locks on campaigns are the stronger ones.
     """
-    met = [_met(result) for result in results if _code(result.outcome) is not None]
-    await apply_effects(connection, met, 400, _ACTOR)
+    await apply_effects(connection, [*filter(None, map(_met, results))], _ACTOR)
+    for trip in _trips(results):
+        reason, actor = PauseReason.BREAKER, PauseReason.BREAKER.value
+        await pause_campaigns(connection, [trip.campaign_id], reason, actor, **trip.details())
     waiting = {r.message.campaign_id for r in results if isinstance(r.outcome, Throttled | Retry)}
     if waiting:
         await keep_running(connection, waiting, _ACTOR)
@@ -144,6 +155,7 @@ def _columns(results: Sequence[Result]) -> dict[str, list[object]]:
         columns.concluded.append(isinstance(outcome, Failed) and outcome.concluded)
         columns.details.append(None if isinstance(outcome, Accepted) else outcome.details)
         columns.traces.append(None if isinstance(outcome, Accepted) else outcome.fbtrace_id)
+        columns.tries.append(outcome.tries if isinstance(outcome, Retry) else None)
     return {name: getattr(columns, name) for name in _Columns.__slots__}
 
 
@@ -170,6 +182,18 @@ def _code(outcome: Outcome) -> int | None:
     return None if isinstance(outcome, Accepted) else outcome.code
 
 
-def _met(result: Result) -> Met:
-    code = _code(result.outcome)
-    return Met(code or 0, result.message.campaign_id, result.message.id)
+def _met(result: Result) -> Met | None:
+    message = result.message
+    match result.outcome:
+        case Throttled(code=int() as code, effect=effect, pause=pause) if effect is not Effect.NONE:
+            return Met(code, effect, pause, message.campaign_id, message.id)
+        case Failed(code=int() as code, effect=effect) if effect is not Effect.NONE:
+            return Met(code, effect, None, message.campaign_id, message.id)
+        case _:
+            return None
+
+
+def _trips(results: Sequence[Result]) -> list[Trip]:
+    """In the order of their campaigns: two batches never wait for each other in a circle."""
+    found = [result.trip for result in results if result.trip is not None]
+    return sorted(found, key=lambda trip: trip.campaign_id)

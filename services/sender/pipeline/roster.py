@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 # start.
 _ROSTER = text("""
 SELECT numbers.phone_number_id, numbers.rate, numbers.headroom, numbers.token_name,
-    campaigns.id, campaigns.weight, campaigns.endpoint, campaigns.template,
+    campaigns.id, campaigns.weight, campaigns.endpoint, campaigns.template, campaigns.breaker,
     (
         SELECT due_at FROM messages
         WHERE messages.campaign_id = campaigns.id
@@ -39,6 +39,7 @@ class CampaignView:
     weight: int
     endpoint: str
     template: dict[str, Any]
+    breaker: dict[str, Any] | None
     due_at: datetime | None
 
 
@@ -64,7 +65,7 @@ async def read_roster(engine: AsyncEngine, starts: Mapping[int, datetime]) -> li
 def _views(rows: Sequence[Any]) -> list[NumberView]:
     campaigns: dict[str, list[CampaignView]] = {}
     for row in rows:
-        view = CampaignView(row.id, row.weight, row.endpoint, row.template, row.due_at)
+        view = CampaignView(row.id, row.weight, row.endpoint, row.template, row.breaker, row.due_at)
         campaigns.setdefault(row.phone_number_id, []).append(view)
     numbers = {row.phone_number_id: row for row in rows}
     return [

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
 import structlog
@@ -11,6 +11,7 @@ from redis.exceptions import RedisError
 
 from services.sender import metrics
 from services.sender.pipeline.attempt import Route, attempt
+from services.sender.pipeline.breaker import Breaker, Trip
 from services.sender.pipeline.bucket import Bucket
 from services.sender.pipeline.claim import ClaimedMessage
 from services.sender.pipeline.outage import Outage
@@ -25,12 +26,17 @@ from shared.whatsapp.errors import Effect
 log = structlog.get_logger()
 
 _HOLD_S = 1.0
+# A stop that Meta or the breaker calls for: until its pause is committed and in every roster.
+_STOP_S = 2.0
 # What was cut off has only to hand over its result.
 _CUT_S = 2.0
 
 
 class Sending:
-    """Sends of one number in this process, at most `concurrency` at a time."""
+    """Sends of one number in this process, at most `concurrency` at a time.
+
+    `outage` is public so that a test may wait less.
+    """
 
     def __init__(
         self,
@@ -50,18 +56,31 @@ class Sending:
         self._concurrency = concurrency
         self._tasks: dict[asyncio.Task[None], float] = {}
         self._left: Counter[int] = Counter()
-        self._outage = Outage()
+        self.outage = Outage()
         self._reaches_meta = True
         self._held_until = 0.0
+        self._breakers: dict[int, Breaker] = {}
+        self._stopped: dict[int, float] = {}
 
     @property
     def held(self) -> bool:
         """Whether a reply has just asked this number to stop for a moment."""
         return time.monotonic() < self._held_until
 
+    def holds(self, campaign_id: int) -> bool:
+        """Whether a reply has just asked this number, or this campaign, to stop."""
+        return self.held or time.monotonic() < self._stopped.get(campaign_id, 0.0)
+
+    def only(self, campaign_ids: Collection[int]) -> None:
+        """These run now: what the others' breakers saw is over when they run again."""
+        for gone in self._breakers.keys() - campaign_ids:
+            del self._breakers[gone]
+        for gone in self._stopped.keys() - campaign_ids:
+            del self._stopped[gone]
+
     def why_held(self) -> Held | None:
         """What this process knows of an outage; the end is of the pause, before one tries again."""
-        if not self._outage.probing:
+        if not self.outage.probing:
             return None
         reason = "meta_failing" if self._reaches_meta else "meta_unreachable"
         return Held(reason, until=self._held_until if self.held else None)
@@ -73,16 +92,19 @@ class Sending:
 
     def room(self) -> int:
         """Free slots; a single one while a probe finds out whether an outage is over."""
-        if self._outage.probing:
-            probes = [left for left in self._tasks.values() if left > self._outage.held_at]
+        if self.outage.probing:
+            probes = [left for left in self._tasks.values() if left > self.outage.held_at]
             return 0 if probes or self.held else 1
-        return self._concurrency - len(self._tasks)
+        return 0 if self.held else self._concurrency - len(self._tasks)
 
     def start(self, route: Route, message: ClaimedMessage, redis_slot: float) -> None:
         """Put a message on the wire."""
         metrics.SLOTS.labels(self._number, "used").inc()
         self._left[message.campaign_id] += 1
-        self._spawn(self._send(route, message, redis_slot, time.monotonic()))
+        now = time.monotonic()
+        if message.campaign_id not in self._breakers:
+            self._breakers[message.campaign_id] = Breaker(now)
+        self._spawn(self._send(route, message, redis_slot, now))
 
     def give_back(self, message: ClaimedMessage, why: str) -> None:
         """Make a claimed message pending again, under its fence."""
@@ -125,24 +147,60 @@ class Sending:
             return
         if _never_left(outcome):
             self._left[message.campaign_id] -= 1
-        self._recorder.add(Result(message, outcome))
+        trip = self._watch(route, message, outcome, left_at)
+        self._recorder.add(Result(message, outcome, trip))
         code = 0 if isinstance(outcome, Accepted) else outcome.code or 0
         metrics.OUTCOMES.labels(self._number, type(outcome).__name__.lower(), str(code)).inc()
         metrics.SEND_SECONDS.labels(self._number).observe(time.monotonic() - left_at)
-        await self._react(outcome, redis_slot, left_at)
+        await self._react(message, outcome, redis_slot, left_at)
         await self._recorder.until_room()
 
-    async def _react(self, outcome: Outcome, redis_slot: float, left_at: float) -> None:
+    def _watch(
+        self, route: Route, message: ClaimedMessage, outcome: Outcome, left_at: float
+    ) -> Trip | None:
+        """Show an outcome to its campaign's breaker, unless an outage explains it."""
+        campaign, now = message.campaign_id, time.monotonic()
+        breaker = self._breakers.get(campaign)
+        if breaker is None or left_at <= self.outage.held_at:
+            return None
+        trip = breaker.look(campaign, route.breaker, outcome, left_at, now)
+        if trip is not None:
+            self._stopped[campaign] = now + _STOP_S
+        return trip
+
+    async def _react(
+        self, message: ClaimedMessage, outcome: Outcome, redis_slot: float, left_at: float
+    ) -> None:
         """Slow or hold the number. Without Redis nothing leaves anyway."""
-        pause = self._outage.pause_after(outcome, left_at, time.monotonic())
-        slow = isinstance(outcome, Throttled) and outcome.effect is Effect.SLOW_NUMBER
+        pause = self.outage.pause_after(outcome, left_at, time.monotonic())
         try:
-            if slow and await self._bucket.throttle(redis_slot):
-                self._hold(_HOLD_S)
+            if isinstance(outcome, Throttled):
+                await self._obey(message, outcome, redis_slot)
             if pause:
                 await self._pause(outcome, pause)
         except RedisError as error:
             metrics.FAULTS.labels("bucket", type(error).__name__).inc()
+
+    async def _obey(self, message: ClaimedMessage, throttled: Throttled, slot: float) -> None:
+        """Stop here at once; the pause that the result brings with it stops everybody."""
+        match throttled.effect:
+            case Effect.NONE | Effect.OPT_OUT:
+                pass
+            case Effect.SLOW_NUMBER:
+                await self._slow(throttled, slot)
+            case Effect.PAUSE_CAMPAIGN:
+                self._stopped[message.campaign_id] = time.monotonic() + _STOP_S
+            case _:
+                self._hold(_STOP_S)
+                await self._bucket.pause(_STOP_S)
+
+    async def _slow(self, throttled: Throttled, redis_slot: float) -> None:
+        asked = throttled.pause.total_seconds() if throttled.pause else 0.0
+        if await self._bucket.throttle(redis_slot):
+            self._hold(_HOLD_S)
+        if asked > _HOLD_S:
+            self._hold(asked)
+            await self._bucket.pause(asked, throttled=True)
 
     async def _pause(self, outcome: Outcome, seconds: float) -> None:
         self._hold(seconds)

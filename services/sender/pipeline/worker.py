@@ -89,7 +89,7 @@ class Worker:
         """Send; hand back what may not leave any more; keep what missed its slot."""
         route = self._desk.route(message)
         late = self._lag.grow(slot, time.monotonic())
-        if self._sending.held:
+        if self._sending.holds(message.campaign_id):
             self._sending.give_back(message, "held")
         elif not isinstance(route, Route):
             self._sending.give_back(message, route)
