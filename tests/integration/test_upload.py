@@ -28,6 +28,7 @@ DIRTY = (
     "+12025550125,Dora,\n"
 )
 RUNNING = "SELECT id FROM uploads WHERE state = 'running'"
+ERRORS = "SELECT error FROM uploads WHERE state = 'failed'"
 LOADED = "SELECT (SELECT count(*) FROM recipients), (SELECT count(*) FROM messages)"
 
 
@@ -210,8 +211,7 @@ async def test_a_body_cut_in_the_middle_loads_nothing(api: Api, engine):
     _, writer = await begun(api, path, people(20_000))
     await until(lambda: rows(engine, RUNNING))
     writer.transport.abort()
-    failed = "SELECT error FROM uploads WHERE state = 'failed'"
-    assert await until(lambda: rows(engine, failed)) == [("interrupted",)]
+    assert await until(lambda: rows(engine, ERRORS)) == [("interrupted",)]
     assert await rows(engine, LOADED) == [(0, 0)]
     assert (await api.get(path)).json()["counts"]["total"] == 0
     assert (await api.upload(path, people(5))).json()["accepted"] == 5
@@ -236,6 +236,7 @@ async def test_an_idle_body_is_given_up(api: Api, engine, monkeypatch):
     assert b" 408 " in await asyncio.wait_for(reader.readline(), 10)
     writer.close()
     assert await rows(engine, LOADED) == [(0, 0)]
+    assert await rows(engine, ERRORS) == [("no data came for 0.2 s",)]
 
 
 async def test_a_campaign_that_ends_meanwhile_takes_nothing(api: Api, engine):
@@ -256,6 +257,23 @@ async def test_a_campaign_that_ends_meanwhile_takes_nothing(api: Api, engine):
     assert answer.status_code == 409
     assert "cancelled" in answer.json()["detail"]
     assert await rows(engine, LOADED) == [(0, 0)]
+    assert await rows(engine, ERRORS) == [(answer.json()["detail"],)]
+
+
+async def test_a_key_that_is_revoked_meanwhile_adds_nobody(api: Api, engine):
+    path = await api.draft()
+    made = (await api.post("/v1/keys", json={"name": "crm", "scopes": ["operate"]})).json()
+
+    async def slow():
+        yield people(10).encode()
+        await until(lambda: rows(engine, RUNNING))
+        assert (await api.post(f"/v1/keys/{made['id']}/revoke")).is_success
+        yield b"+12025550123,Ana\n"
+
+    answer = await api.upload(path, slow(), authorization=f"Bearer {made['key']}")
+    assert answer.status_code == 401
+    assert await rows(engine, LOADED) == [(0, 0)]
+    assert await rows(engine, "SELECT state FROM uploads") == [("failed",)]
 
 
 async def test_an_upload_shows_that_it_lives(api: Api, engine, monkeypatch):

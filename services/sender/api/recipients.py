@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect
 
 from services.sender.api.connection import ConnectionDep
 from services.sender.api.idempotency import Answer, Once, StreamedOnceDep
-from services.sender.api.keys import Operator, Reader
+from services.sender.api.keys import Caller, Operator, Reader, check_still_valid
 from services.sender.api.paging import Cursor, Limit, after, page
 from services.sender.api.process import RuntimeDep
 from services.sender.audience import listing, uploads
@@ -78,13 +78,13 @@ async def upload(
         async with _take_slot(request.app.state.upload_slots):
             once.read(f"{kind} {gzipped}\n".encode())  # what the same bytes mean
             file = File(_read(request, once), kind, gzipped)
-            return await _take_in(runtime, campaign, file, once, caller.actor)
+            return await _take_in(runtime, campaign, file, once, caller)
     except FileRefused as refused:
         raise _refusal(refused) from None
-    except IdleBodyError:
-        raise Problem(408, f"no data came for {uploads.IDLE_SECONDS:g} s") from None
-    except UploadLostError:
-        raise Problem(409, "the upload was given up while it went on; send it again") from None
+    except IdleBodyError as idle:
+        raise Problem(408, str(idle)) from None
+    except UploadLostError as lost:
+        raise Problem(409, str(lost)) from None
     except ClientDisconnect:
         raise Problem(400, "the body ended early") from None  # nobody is left to read it
 
@@ -132,12 +132,13 @@ async def list_rejects(campaign_id: UUID, runtime: RuntimeDep, _: Reader) -> Str
 
 
 async def _take_in(
-    runtime: Runtime, campaign: Campaign, file: File, once: Once, actor: str
+    runtime: Runtime, campaign: Campaign, file: File, once: Once, caller: Caller
 ) -> JSONResponse:
     async with runtime.engine.connect() as connection:
         if await once.begin(connection):
             async with uploads.whole(runtime.engine, connection, campaign) as upload:
-                report = await uploads.take_in(connection, upload, campaign, file, actor)
+                report = await uploads.take_in(connection, upload, campaign, file, caller.actor)
+                await check_still_valid(connection, caller)
                 return await once.keep(connection, Answer(201, _shown(report)))
     # The body is only compared with the first one's, and may take long: no connection waits for it.
     async for _ in uploads.pieces(file.body):

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from services.sender.audience.files import File, parser_for
 from services.sender.audience.load import Counts, Load
 from services.sender.audience.records import FileRefused
-from services.sender.campaigns.lifecycle import Campaign, hold_open
+from services.sender.campaigns.lifecycle import Campaign, CampaignRefused, hold_open
 from shared.db.campaigns import add_event
 from shared.db.notices import WAKE
 from shared.periodic import every
@@ -46,9 +46,15 @@ ORDER BY row_number LIMIT :most
 class IdleBodyError(Exception):
     """The client has sent nothing for a minute."""
 
+    def __init__(self) -> None:
+        super().__init__(f"no data came for {IDLE_SECONDS:g} s")
+
 
 class UploadLostError(Exception):
     """The upload was given up by someone else while it went on."""
+
+    def __init__(self) -> None:
+        super().__init__("the upload was given up while it went on; send it again")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +108,8 @@ async def whole(
         yield upload
         await connection.commit()
         failed = None
-    except FileRefused as refused:
-        failed = refused.detail
+    except (FileRefused, CampaignRefused, IdleBodyError) as refused:
+        failed = str(refused)
         raise
     finally:
         beating.cancel()
