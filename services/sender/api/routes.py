@@ -5,7 +5,7 @@ from typing import Final
 
 import asyncpg
 import structlog
-from fastapi import FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Request, Response
 from sqlalchemy.exc import SQLAlchemyError
 
 from services.sender.api import (
@@ -19,6 +19,7 @@ from services.sender.api import (
     results,
 )
 from services.sender.api.keys import Uses
+from services.sender.api.strict import only_known
 from services.sender.campaigns.lifecycle import CampaignRefused, UnknownCampaign, UnknownNumber
 from shared.db.faults import is_poison
 from shared.periodic import describe
@@ -35,7 +36,7 @@ def install_routes(app: FastAPI) -> None:
     app.state.upload_slots = asyncio.Semaphore(UPLOADS)
     app.state.key_uses = Uses()
     for routes in (numbers, halt, keyring, campaigns, checks, requeue, recipients, results):
-        app.include_router(routes.router)
+        app.include_router(routes.router, dependencies=[Depends(only_known)])
     _install_refusals(app)
     for fault in (SQLAlchemyError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
         app.add_exception_handler(fault, _answer_fault)
