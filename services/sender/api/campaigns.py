@@ -21,7 +21,7 @@ from services.sender.campaigns.holding import holding
 from services.sender.campaigns.lifecycle import Campaign
 from services.sender.campaigns.starts import NotReady
 from services.sender.pipeline.vitals import read_vitals
-from shared.domain.campaigns import ENDED, Audience, CampaignState
+from shared.domain.campaigns import ENDED, Audience, BreakerLimit, CampaignState
 from shared.web import Problem
 
 router = APIRouter(prefix="/v1/campaigns", tags=["campaigns"])
@@ -126,8 +126,10 @@ async def change(
 ) -> dict[str, Any]:
     """Change a campaign that has not ended, also while it runs."""
     changes = body.model_dump(exclude_unset=True)
+    if body.breaker.model_fields_set:
+        changes["breaker"] = body.breaker.model_dump()  # the usual for what is left out
     if not changes:
-        raise Problem(422, "nothing to change: give weight, labels or expires_at")
+        raise Problem(422, "nothing to change: give weight, labels, breaker or expires_at")
     if "expires_at" in changes:
         changes["expires_at"] = _future("expires_at", body.expires_at)
     return _shown(await lifecycle.change(connection, campaign_id, changes, caller.actor))
@@ -169,7 +171,11 @@ async def list_events(
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> dict[str, Any]:
-    """Who did what and why, the oldest first."""
+    """Who did what and why, the oldest first.
+
+    While uploads end, an event may appear just before ones that were there already: who goes on
+    with a cursor at such a moment does not see it.
+    """
     campaign = await lifecycle.find(connection, campaign_id)
     found = await progress.events(connection, campaign, after(cursor) or 0, limit)
     following = found[-1]["id"] if len(found) == limit else None
@@ -207,6 +213,7 @@ def _shown(campaign: Campaign) -> dict[str, Any]:
     shown: dict[str, Any] = jsonable_encoder(asdict(campaign))
     shown["id"] = shown.pop("public_id")
     shown["unknown_window"] = shown.pop("unknown_window_s")
+    shown["breaker"] = asdict(BreakerLimit.of(campaign.breaker))
     if campaign.started_at is None and campaign.state not in ENDED:
         # Before its start it takes recipients either way: shown is what was asked for.
         shown["audience"] = Audience.OPEN if campaign.keep_open else Audience.CLOSED
