@@ -65,6 +65,8 @@ def problem_response(problem: Problem) -> JSONResponse:
 
 def install_web(app: FastAPI, ready: Check) -> None:
     """Add `/healthz`, `/readyz`, `/metrics` and the problem+json answers to an app."""
+    # A path with a slash too many is none: the way elsewhere would be built from the Host header.
+    app.router.redirect_slashes = False
 
     @app.get("/healthz", include_in_schema=False)
     async def healthz() -> dict[str, str]:
