@@ -3,6 +3,7 @@
 import pytest
 from sender_api import ADMIN_KEY, NUMBER, SETTINGS, Api, add_key, rows
 from sqlalchemy import text
+from structlog.testing import capture_logs
 
 from services.sender.api.keys import Scope, ensure_admin_key
 
@@ -97,6 +98,33 @@ async def test_health_is_open(api: Api):
     del api.headers["authorization"]
     for path in ("/healthz", "/readyz", "/metrics"):
         assert (await api.get(path)).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/campaigns/", "/v1/phone-numbers/", "/nowhere"])
+async def test_what_is_nowhere_is_404(api: Api, path):
+    for method in ("GET", "POST"):
+        answer = await api.request(method, path)
+        assert answer.status_code == 404
+        assert answer.headers["content-type"] == "application/problem+json"
+
+
+async def test_the_log_says_who_did_what_no_campaign_tells(api: Api):
+    number = f"/v1/phone-numbers/{NUMBER}"
+    with capture_logs() as logs:
+        await api.register(rate=7)
+        for path in ("/v1/halt", "/v1/unhalt", f"{number}/pause", f"{number}/resume"):
+            assert (await api.post(path)).status_code == 200
+        made = await api.post("/v1/keys", json={"name": "billing", "scopes": ["read"]})
+        await api.post(f"/v1/keys/{made.json()['id']}/revoke")
+    assert [one["event"] for one in logs] == [
+        *("number_set", "halt_set", "halt_set", "number_moved", "number_moved"),
+        *("key_made", "key_revoked"),
+    ]
+    assert {one["actor"] for one in logs} == {"key:admin"}
+    assert [one.get("rate") for one in logs][:1] == [7]
+    assert [one.get("halted") for one in logs][1:3] == [True, False]
+    assert [one.get("state") for one in logs][3:5] == ["paused", "active"]
+    assert made.json()["key"] not in str(logs)
 
 
 async def test_a_database_that_is_away_is_503(cut_off_api: Api):

@@ -1,11 +1,15 @@
 """The red button."""
 
+import structlog
 from fastapi import APIRouter
 from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.sender.api.connection import ConnectionDep
-from services.sender.api.keys import Operator
+from services.sender.api.keys import Caller, Operator
 from shared.db.notices import WAKE
+
+log = structlog.get_logger()
 
 router = APIRouter(prefix="/v1", tags=["halt"])
 
@@ -13,17 +17,18 @@ _SET = text("UPDATE installation SET halted = :halted")
 
 
 @router.post("/halt")
-async def halt(connection: ConnectionDep, _: Operator) -> dict[str, bool]:
-    """Nothing leaves from any number, until `unhalt`. May be pressed twice."""
-    return await _set(connection, halted=True)
+async def halt(connection: ConnectionDep, caller: Operator) -> dict[str, bool]:
+    """Nothing leaves from any number, until `unhalt`. May be pressed twice; the log says who."""
+    return await _set(connection, caller, halted=True)
 
 
 @router.post("/unhalt")
-async def unhalt(connection: ConnectionDep, _: Operator) -> dict[str, bool]:
-    return await _set(connection, halted=False)
+async def unhalt(connection: ConnectionDep, caller: Operator) -> dict[str, bool]:
+    return await _set(connection, caller, halted=False)
 
 
-async def _set(connection: ConnectionDep, *, halted: bool) -> dict[str, bool]:
+async def _set(connection: AsyncConnection, caller: Caller, *, halted: bool) -> dict[str, bool]:
     await connection.execute(_SET, {"halted": halted})
     await connection.execute(WAKE)
+    log.info("halt_set", halted=halted, actor=caller.actor)
     return {"halted": halted}

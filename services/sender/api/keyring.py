@@ -3,6 +3,7 @@
 import secrets
 from typing import Annotated, Any, Final
 
+import structlog
 from fastapi import APIRouter, Path
 from fastapi.encoders import jsonable_encoder
 from fastapi.responses import JSONResponse
@@ -15,6 +16,8 @@ from services.sender.api.idempotency import Answer, OnceDep
 from services.sender.api.keys import ADMIN_NAME, ALONE, Admin, Scope, digest_of
 from services.sender.api.paging import Cursor, Limit, after, page
 from shared.web import Problem
+
+log = structlog.get_logger()
 
 router = APIRouter(prefix="/v1/keys", tags=["API keys"])
 
@@ -60,7 +63,7 @@ class NewKey(BaseModel):
 
 @router.post("", status_code=201)
 async def create_key(
-    body: NewKey, connection: ConnectionDep, _: Admin, once: OnceDep
+    body: NewKey, connection: ConnectionDep, caller: Admin, once: OnceDep
 ) -> JSONResponse:
     """Make a key: `key` is in this answer alone. A repeat with its Idempotency-Key has null."""
     if not await once.begin(connection):
@@ -68,6 +71,7 @@ async def create_key(
     key = PREFIX + secrets.token_urlsafe(32)
     made = await _create(connection, body, key)
     await once.keep(connection, Answer(201, made | {"key": None}))
+    log.info("key_made", name=body.name, scopes=made["scopes"], actor=caller.actor)
     return JSONResponse(made | {"key": key}, 201, {"Cache-Control": "no-store"})
 
 
@@ -93,6 +97,7 @@ async def revoke_key(
         if await connection.scalar(_EXISTS, {"id": key_id}):
             raise Problem(409, "the key is revoked already")
         raise Problem(404, "there is no key with this id")
+    log.info("key_revoked", name=row["name"], actor=caller.actor)
     return dict(row)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
+import structlog
 from fastapi import APIRouter, Path
 from pydantic import BaseModel, ConfigDict, Field
 from redis.asyncio import Redis
@@ -10,7 +11,7 @@ from sqlalchemy import RowMapping, TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.sender.api.connection import ConnectionDep
-from services.sender.api.keys import Admin, Operator, Reader
+from services.sender.api.keys import Admin, Caller, Operator, Reader
 from services.sender.api.paging import page
 from services.sender.api.process import RuntimeDep
 from services.sender.campaigns.pace import campaign_rate
@@ -20,6 +21,8 @@ from services.sender.settings import TOKEN_NAME
 from shared.db.notices import WAKE
 from shared.settings import SettingsError
 from shared.web import Problem
+
+log = structlog.get_logger()
 
 router = APIRouter(prefix="/v1/phone-numbers", tags=["phone numbers"])
 
@@ -84,7 +87,7 @@ async def put_number(
     body: Number,
     runtime: RuntimeDep,
     connection: ConnectionDep,
-    _: Admin,
+    caller: Admin,
 ) -> dict[str, Any]:
     """Register a number, or change it: every process acts on it within a second."""
     if body.token is not None:
@@ -93,6 +96,7 @@ async def put_number(
     values["phone_number_id"] = phone_number_id
     row = (await connection.execute(_PUT, values)).mappings().one()
     await connection.execute(WAKE)
+    log.info("number_set", **values, actor=caller.actor)
     return _shown(row)
 
 
@@ -118,22 +122,22 @@ async def get_number(
 
 @router.post("/{phone_number_id}/pause")
 async def pause_number(
-    phone_number_id: PhoneNumberId, connection: ConnectionDep, _: Operator
+    phone_number_id: PhoneNumberId, connection: ConnectionDep, caller: Operator
 ) -> dict[str, Any]:
     """Nothing is claimed for the number until it is resumed."""
-    return await _move(connection, _PAUSE, phone_number_id)
+    return await _move(connection, _PAUSE, phone_number_id, caller)
 
 
 @router.post("/{phone_number_id}/resume")
 async def resume_number(
-    phone_number_id: PhoneNumberId, connection: ConnectionDep, _: Operator
+    phone_number_id: PhoneNumberId, connection: ConnectionDep, caller: Operator
 ) -> dict[str, Any]:
     """End a pause, whoever made it."""
-    return await _move(connection, _RESUME, phone_number_id)
+    return await _move(connection, _RESUME, phone_number_id, caller)
 
 
 async def _move(
-    connection: AsyncConnection, move: TextClause, phone_number_id: str
+    connection: AsyncConnection, move: TextClause, phone_number_id: str, caller: Caller
 ) -> dict[str, Any]:
     values = {"phone_number_id": phone_number_id}
     row = (await connection.execute(move, values)).mappings().first()
@@ -142,6 +146,7 @@ async def _move(
         reason = f" ({now['paused_reason']})" if now["paused_reason"] else ""
         raise Problem(409, f"the number is {now['state']}{reason}")
     await connection.execute(WAKE)
+    log.info("number_moved", number=phone_number_id, state=row["state"], actor=caller.actor)
     return _shown(row)
 
 
