@@ -17,7 +17,7 @@ WITH late AS MATERIALIZED (
           AND claimed_at < now() - make_interval(secs => :lease_s)
         ORDER BY claimed_at LIMIT :most
     ) AS held
-    WHERE campaigns.state IN ('running', 'paused', 'cancelled')
+    WHERE campaigns.state IN ('running', 'paused', 'cancelled', 'live')
 ), old AS MATERIALIZED (
     SELECT id, error_code FROM messages
     WHERE id IN (SELECT id FROM late) AND status = 'claimed'

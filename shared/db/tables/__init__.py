@@ -14,7 +14,14 @@ from shared.db.tables.control import (
     webhook_heartbeats,
 )
 from shared.db.tables.conventions import MESSAGE_STATUS, metadata
-from shared.db.tables.hot import attempts, campaign_counters, counter_deltas, messages, recipients
+from shared.db.tables.hot import (
+    attempts,
+    campaign_counters,
+    counter_deltas,
+    live_messages,
+    messages,
+    recipients,
+)
 from shared.db.tables.inbox import webhook_events, webhook_groups, webhook_pending
 
 __all__ = [
@@ -27,6 +34,7 @@ __all__ = [
     "counter_deltas",
     "idempotency_keys",
     "installation",
+    "live_messages",
     "messages",
     "metadata",
     "numbers",

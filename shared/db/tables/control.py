@@ -118,13 +118,22 @@ campaigns = Table(
     made(),
     Column("started_at", TIME),
     Column("ended_at", TIME),
+    # `live` is no state of a campaign: such a row counts the live messages of its number, and
+    # nothing that lists, claims, starts or ends campaigns finds it.
     CheckConstraint(
-        "state IN ('draft','scheduled','running','paused','completed','cancelled')", name="state"
+        "state IN ('draft','scheduled','running','paused','completed','cancelled','live')",
+        name="state",
     ),
     CheckConstraint("(state = 'paused') = (pause_reason IS NOT NULL)", name="pause_reason"),
     CheckConstraint("audience IN ('open','closed')", name="audience"),
     CheckConstraint("unknown_policy IN ('hold','resend')", name="unknown_policy"),
     Index(None, "state", "phone_number_id"),
+    Index(
+        "campaigns_live_key",
+        "phone_number_id",
+        unique=True,
+        postgresql_where=text("state = 'live'"),
+    ),
 )
 
 campaign_events = Table(

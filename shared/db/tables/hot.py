@@ -16,7 +16,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
-from shared.db.tables.conventions import EMPTY, MESSAGE_STATUS, NOW, TIME, metadata
+from shared.db.tables.conventions import EMPTY, MESSAGE_STATUS, NOW, TIME, made, metadata
 
 # The audience: written once at upload, never changed.
 recipients = Table(
@@ -83,6 +83,21 @@ messages = Table(
     Index("messages_list_idx", "campaign_id", "id"),
     Index("messages_wamid_idx", "wamid", postgresql_using="hash"),
     postgresql_with={"fillfactor": "55"},
+)
+
+# Whom a live message went to: its row in `messages` has the same id, from the sequence of
+# `recipients`. A table of its own, since a person gets many of them. What it said is not kept:
+# nothing sends it again.
+live_messages = Table(
+    "live_messages",
+    metadata,
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    made(),
+    Column("phone_number_id", Text, nullable=False),
+    Column("person", Text, nullable=False),
+    Column("phone", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Index(None, "person"),
 )
 
 # Attempts that did not end accepted, or that their row left behind. A clean send writes nothing.
