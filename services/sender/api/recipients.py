@@ -180,10 +180,12 @@ def _take_slot(slots: asyncio.Semaphore) -> asyncio.Semaphore:
 
 def _refusal(refused: FileRefused) -> Problem:
     place: dict[str, Any] = {} if refused.line is None else {"line": refused.line}
+    detail = refused.detail
     if refused.columns:
         place["columns"] = list(refused.columns)
+        detail += f"; columns found: {', '.join(refused.columns[:20])}"
     status = 413 if isinstance(refused, FileTooLarge) else 422
-    return Problem(status, refused.detail, errors=[place] if place else [])
+    return Problem(status, detail, errors=[place] if place else [])
 
 
 def _shown(report: Report) -> dict[str, Any]:

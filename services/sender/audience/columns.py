@@ -10,6 +10,7 @@ COLUMN_LIMIT = 100
 PHONE_COLUMNS = ("phone", "phone_number", "phone number", "msisdn", "mobile", "whatsapp")
 EXTERNAL_ID = "external_id"
 METADATA = "metadata"
+_PHONE_DIGITS = 7
 _NOTE = f"{METADATA}."
 
 
@@ -35,8 +36,7 @@ def read_header(cells: list[str]) -> Columns:
     _check(keys, found)
     phone = next((keys.index(name) for name in PHONE_COLUMNS if name in keys), None)
     if phone is None:
-        names = ", ".join(found[:20]) or "none"
-        raise FileRefused(f"no column is named phone; columns found: {names}", 1, found)
+        raise _refused("no column is named phone", found)
     external_id, metadata = _place(keys, EXTERNAL_ID), _place(keys, METADATA)
     notes = _notes(keys, cells)
     taken = {phone, external_id, metadata, *(place for _, place in notes)}
@@ -64,12 +64,17 @@ def _check(keys: list[str], found: tuple[str, ...]) -> None:
     if len(keys) > COLUMN_LIMIT:
         raise FileRefused(f"{len(keys)} columns; at most {COLUMN_LIMIT} are taken", 1)
     if _NOTE in keys:
-        raise FileRefused(
-            f"column {_NOTE} does not say which entry of the metadata it is", 1, found
-        )
+        raise _refused(f"column {_NOTE} does not say which entry of the metadata it is", found)
     for key in keys:
         if key and keys.count(key) > 1:
-            raise FileRefused(f"column {key} appears twice", 1, found)
+            raise _refused(f"column {key} appears twice", found)
+
+
+def _refused(detail: str, found: tuple[str, ...]) -> FileRefused:
+    """People in place of a header are not shown: who may see an upload may not know its people."""
+    if any(sum(map(str.isdecimal, cell)) >= _PHONE_DIGITS for cell in found):
+        return FileRefused("the first row is no header: one with a column phone is needed", 1)
+    return FileRefused(detail, 1, found)
 
 
 def _is_utf8(text: str) -> bool:

@@ -13,7 +13,10 @@ _UTF16 = ("\udcff", "\udcfe")
 
 
 class FileRefused(Exception):  # noqa: N818  # what happened to the file, in the words of the answer
-    """The whole file is refused; `line` is where, `columns` are those that were found."""
+    """The whole file is refused; `line` is where, `columns` are those that were found.
+
+    `detail` is kept with the upload, `columns` are only answered: they may be people's names.
+    """
 
     def __init__(self, detail: str, line: int | None = None, columns: tuple[str, ...] = ()) -> None:
         super().__init__(detail)

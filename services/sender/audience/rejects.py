@@ -41,7 +41,9 @@ async def _of_upload(engine: AsyncEngine, upload: int) -> AsyncGenerator[str]:
             found = (await connection.execute(_NEXT, values)).all()
         if not found:
             return
-        yield csv_lines([(upload, one.row_number, one.reason, harmless(one.raw)) for one in found])
+        yield csv_lines(
+            [(upload, one.row_number, harmless(one.reason), harmless(one.raw)) for one in found]
+        )
         row = found[-1].row_number
 
 
