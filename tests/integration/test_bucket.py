@@ -246,29 +246,73 @@ async def test_cuts_multiply_but_never_stop_the_number(bucket: Bucket, redis: Re
     assert await climbed(bucket, redis, 0) >= 0.01
 
 
-async def test_live_has_a_clock_of_its_own(bucket: Bucket, redis: Redis) -> None:
+async def test_live_leaves_at_once_and_moves_no_campaign(bucket: Bucket, redis: Redis) -> None:
     await bucket.book(10, 100, 0.2)
     campaign = await clock(redis)
 
-    live = await bucket.live(100, 0.2, 0)
+    booked = [await bucket.live(100, 0.2, 0) for _ in range(20)]
 
-    assert (live.count, live.wait) == (1, 0.0)
-    assert live.redis_first < campaign
+    assert [(live.count, live.wait) for live in booked] == [(1, 0.0)] * 20
+    assert all(live.redis_first < campaign for live in booked[:10])
     assert await clock(redis) == campaign
-    assert await clock(redis, "live") - live.redis_first == pytest.approx(1.01 / 20, abs=1e-5)
 
 
-async def test_live_far_ahead_takes_the_campaigns_next_slot(bucket: Bucket, redis: Redis) -> None:
-    await bucket.book(100, 100, 0.2)
-    campaign, ahead = await clock(redis), await now(redis) + 100
-    await redis.hset(KEY, "live", repr(ahead))
+async def test_live_beyond_its_share_takes_the_campaigns_next_slot(
+    bucket: Bucket, redis: Redis
+) -> None:
+    await bucket.book(10, 100, 0.2)
+    campaign = await clock(redis)
+    for _ in range(20):
+        await bucket.live(100, 0.2, 0)
 
     live = await bucket.live(100, 0.2, 1000)
 
     assert live.count == 1
     assert live.redis_first == pytest.approx(campaign, abs=1e-5)
     assert await clock(redis) - campaign == pytest.approx(1.01 / 80, abs=1e-5)
-    assert await clock(redis, "live") == pytest.approx(ahead)
+
+
+async def test_live_takes_its_own_next_slot_where_that_comes_first(
+    bucket: Bucket, redis: Redis
+) -> None:
+    first = await bucket.live(100, 0.01, 0)
+    await bucket.book(1000, 100, 0.01)
+    campaign = await clock(redis)
+
+    live = await bucket.live(100, 0.01, 1000)
+
+    assert live.redis_first == pytest.approx(first.redis_first + 1.01, abs=1e-5)
+    assert await clock(redis) == campaign
+
+
+async def test_live_of_less_than_one_a_second_is_spaced_wider(bucket: Bucket) -> None:
+    first = await bucket.live(10, 0.05, 0)
+    await bucket.book(100, 10, 0.05)
+
+    live = await bucket.live(10, 0.05, 1000)
+
+    assert live.redis_first == pytest.approx(first.redis_first + 2.02, abs=1e-5)
+
+
+async def test_a_throttled_number_has_a_smaller_share_for_live_too(
+    bucket: Bucket, redis: Redis
+) -> None:
+    await bucket.throttle(await now(redis))
+    await unpause(redis)
+    await bucket.book(100, 100, 0.2)
+
+    waits = [(await bucket.live(100, 0.2, 0)).wait for _ in range(20)]
+
+    assert waits[:17] == [0.0] * 17
+    assert all(wait > 0 for wait in waits[17:])
+
+
+async def test_live_from_a_time_to_come_is_forgotten(bucket: Bucket, redis: Redis) -> None:
+    """Redis' clock was put back."""
+    await redis.rpush(f"{KEY}:live", *[repr(await now(redis) + 500)] * 20)
+    await bucket.book(1000, 100, 0.2)
+
+    assert (await bucket.live(100, 0.2, 0)).count == 1
 
 
 async def test_live_without_headroom_takes_the_campaigns_slots(

@@ -1,18 +1,21 @@
--- One business number's bucket: two clocks, the pace that Meta leaves, short pauses.
+-- One business number's bucket: the campaigns' clock, when live messages left, the pace that Meta
+-- leaves, short pauses.
 -- All times are Redis' own, in seconds. A slot is a time at which one message may leave; a clock
--- is the next free slot. The form is GCRA: nothing is stored but the clocks.
+-- is the next free slot. The form is GCRA: nothing is stored but the clock. Live messages, a few,
+-- have their share of each second instead, and beyond it the campaigns' next slot.
 --
--- KEYS[1]  hash: campaign, live (clocks), factor, factor_at, cut_at, paused_until; for look: many
+-- KEYS[1]  hash: campaign (clock), factor, factor_at, cut_at, paused_until; for look: many
+-- KEYS[2]  list: the slots of the last live messages, newest first
 -- ARGV     operation, then its numbers; answers are text, since Lua numbers are cut to integers
 
 local SPREAD = 1.01        -- spacing is 1.01/rate, so that no closed second holds more than rate
 local HORIZON = 0.075      -- campaigns may book while their clock is at most this far ahead
-local LIVE_AHEAD = 0.040   -- beyond this a live message takes the campaigns' next slot
 local LEAD = 0.010         -- an idle clock starts a little ahead: a slot in the past is void
 local CUT, CLIMB = 0.85, 0.005
 local LEAST = 0.01         -- the pace never falls below a hundredth of the configured rate
 local PAUSE = 1.0
 local LONGEST = 1000       -- above the longest pause
+local FARTHEST = 30        -- above the longest wait of a live message
 local KEEP = 3600
 
 local key = KEYS[1]
@@ -103,17 +106,31 @@ end
 
 local campaign_spacing = spacing(1 - headroom)
 
+-- When a live message may leave of its own share: at once, unless as many as the share allows have
+-- left within the last second. Even spacing would keep one in five waiting, and a second holds no
+-- more this way either. One further ahead than anybody waits was set under another time.
+local function own_slot(share)
+  local part = rate * headroom * share
+  if part == 0 then return math.huge end
+  local most = math.max(1, math.floor(part + 1e-9))
+  local left = tonumber(redis.call('LINDEX', KEYS[2], most - 1) or '0')
+  if left > now + FARTHEST then return now end
+  return math.max(now, left + SPREAD * math.max(1, 1 / part))
+end
+
 if operation == 'live' then
-  local ahead = headroom > 0 and field('live') - now or math.huge
-  if ahead <= LIVE_AHEAD then
-    local slot = math.max(field('live'), now)
-    save('live', text(slot + spacing(headroom)))
-    return {text(now), '1', text(slot - now), '0', text(pace)}
+  local own, next_one = own_slot(pace), clock('campaign', campaign_spacing)
+  local slot = math.min(own, next_one)
+  if slot - now > tonumber(ARGV[5]) then
+    return {text(now), '0', text(slot - now), '0', text(pace)}
   end
-  local slot = clock('campaign', campaign_spacing)
-  local most_wait = tonumber(ARGV[5])
-  if slot - now > most_wait then return {text(now), '0', text(slot - now), '0', text(pace)} end
-  save('campaign', text(slot + campaign_spacing))
+  if own <= next_one then
+    redis.call('LPUSH', KEYS[2], text(slot))
+    redis.call('LTRIM', KEYS[2], 0, math.floor(rate * headroom))
+    redis.call('EXPIRE', KEYS[2], KEEP)
+  else
+    save('campaign', text(next_one + campaign_spacing))
+  end
   return {text(now), '1', text(slot - now), '0', text(pace)}
 end
 

@@ -76,6 +76,7 @@ class Bucket:
     def __init__(self, redis: Redis, phone_number_id: str) -> None:
         self._script = redis.register_script(_SCRIPT)
         self._key = _key(phone_number_id)
+        self._live_key = f"{self._key}:live"
         self._clocks = Clocks()
 
     async def book(self, count: int, rate: float, headroom: float) -> Slots:
@@ -83,7 +84,10 @@ class Bucket:
         return await self._slots("book", count, rate, headroom)
 
     async def live(self, rate: float, headroom: float, most_wait: float) -> Slots:
-        """Book one slot for a live message, at most `most_wait` seconds away."""
+        """Book one slot for a live message, at most `most_wait` seconds away.
+
+        Now, while this second's share for live messages lasts, else the campaigns' next one.
+        """
         return await self._slots("live", 1, rate, headroom, most_wait)
 
     async def throttle(self, redis_slot: float) -> bool:
@@ -108,7 +112,7 @@ class Bucket:
 
     async def _call(self, operation: str, *numbers: float) -> list[float]:
         arguments = [operation, *(repr(number) for number in numbers)]
-        answer = await self._script(keys=[self._key], args=arguments)
+        answer = await self._script(keys=[self._key, self._live_key], args=arguments)
         return [float(part) for part in cast("list[bytes]", answer)]
 
 
