@@ -91,6 +91,15 @@ def test_dialects(delimiter, ending, mark):
     assert batch.rejects == []
 
 
+@pytest.mark.parametrize("blank", ["\n", "\r\n", " \n\n", "\t\n"])
+def test_blank_lines_before_the_header_say_nothing_of_the_delimiter(blank):
+    file = f"{blank}phone;name\n+12025550123;Zoë\nx;y\n".encode()
+    batch = parse(file)
+    assert parameters(batch) == [{"name": "Zoë"}]
+    assert reasons(batch) == {file.count(b"\n"): "phone malformed"}
+    assert parse_pieces([bytes([byte]) for byte in file]) == batch
+
+
 @pytest.mark.parametrize(
     ("header", "phone"),
     [("phone,number", 0), ("Mobile,x", 0), ("whatsapp,phone", 1), ("PHONE_NUMBER,msisdn", 0)],

@@ -1,12 +1,13 @@
 """A gzip body is unpacked in bounded steps, and a bomb is refused while it is small."""
 
+import asyncio
 import gzip
 import os
 from collections.abc import AsyncGenerator
 
 import pytest
 
-from services.sender.audience.files import RATIO_LIMIT, STEP, gunzip
+from services.sender.audience.files import MEMBERS, RATIO_LIMIT, STEP, gunzip
 from services.sender.audience.records import FileRefused
 
 
@@ -37,6 +38,30 @@ async def test_no_length_loses_an_end(length):
 async def test_members_in_a_row_are_one_file(size):
     parts = [b"phone\n", b"", b"+12025550123\n" * 50]
     assert await unpack(b"".join(map(gzip.compress, parts)), size) == b"".join(parts)
+
+
+async def test_many_empty_members_let_others_run():
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    others = asyncio.create_task(count())
+    packed = gzip.compress(b"") * 5000 + gzip.compress(b"phone\n")
+    assert await unpack(packed, 1 << 16) == b"phone\n"
+    others.cancel()
+    assert turns >= 5000 // MEMBERS
+
+
+@pytest.mark.parametrize("size", [1, 50, 1 << 20])
+@pytest.mark.parametrize("padding", [1, 512])
+async def test_zeros_may_fill_the_last_block(size, padding):
+    packed = gzip.compress(b"phone\n") + bytes(padding)
+    assert await unpack(packed, size) == b"phone\n"
+    assert await unpack(packed + gzip.compress(b"+12025550123\n"), size) == b"phone\n+12025550123\n"
 
 
 async def test_an_empty_body_is_an_empty_file():
@@ -70,7 +95,13 @@ async def test_a_body_that_ends_early_is_refused(cut):
 
 
 @pytest.mark.parametrize(
-    "data", [b"phone\n+12025550123\n", gzip.compress(b"x") + b"rubbish", b"\x1f\x8b\x08rubbish" * 9]
+    "data",
+    [
+        b"phone\n+12025550123\n",
+        gzip.compress(b"x") + b"rubbish",
+        b"\0" * 9,
+        b"\x1f\x8b\x08rubbish" * 9,
+    ],
 )
 async def test_what_gzip_did_not_write_is_refused(data):
     with pytest.raises(FileRefused, match="not what gzip writes"):

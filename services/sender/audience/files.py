@@ -1,5 +1,6 @@
 """What an audience may come as: its formats, plain or compressed."""
 
+import asyncio
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from services.sender.audience.rows import Batch, RowParser
 RATIO_LIMIT = 200
 # Unpacked at once. So much may come of any body, however small: its ratio says nothing.
 STEP = 256 * 1024
+# Members unpacked at once: a small body may hold thousands that hold nothing.
+MEMBERS = 64
 _GZIP = zlib.MAX_WBITS | 16
 
 
@@ -58,8 +61,11 @@ async def gunzip(body: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
     unpacking = _Gunzip()
     async for data in body:
         unpacking.put(data)
-        while out := unpacking.step():
-            yield out
+        while unpacking.has_more:
+            if out := unpacking.step():
+                yield out
+            else:
+                await asyncio.sleep(0)  # nothing came out of many members: others have waited
     unpacking.check_end()
 
 
@@ -73,17 +79,23 @@ class _Gunzip:
         self._read = 0
         self._written = 0
 
+    @property
+    def has_more(self) -> bool:
+        return bool(self._data)
+
     def put(self, data: bytes) -> None:
         self._data += data
         self._read += len(data)
 
     def step(self) -> bytes:
-        """Up to `STEP` bytes; none when it takes more data to go on.
+        """Up to `STEP` bytes; none when it takes more data to go on, or another step.
 
         A member's last bytes are its checksum, so what it still holds comes before all is taken.
         """
         out = b""
-        while self._data and not out:
+        for _ in range(MEMBERS):
+            if out or not self._data:
+                break
             out = self._unpack()
         self._written += len(out)
         if self._written > max(STEP, RATIO_LIMIT * self._read):
@@ -92,6 +104,9 @@ class _Gunzip:
 
     def _unpack(self) -> bytes:
         if self._member.eof:
+            self._data = self._data.lstrip(b"\0")  # a block device or a tape was filled up
+            if not self._data:
+                return b""
             self._member = zlib.decompressobj(_GZIP)
         try:
             out = self._member.decompress(self._data, STEP)

@@ -64,10 +64,11 @@ class RecordReader:
     def feed(self, data: bytes, *, final: bool = False) -> list[Record]:
         """The records that `data` completes. Raises `FileRefused`."""
         self._split(self._decoder.decode(data, final), final=final)
+        if self._reader is None:
+            self._skip_blank()
         if not self._lines:
             return []
-        if self._reader is None:
-            self._reader = self._open()
+        self._reader = self._reader or self._open()
         records: list[Record] = []
         try:
             self._collect(self._reader, records)
@@ -99,6 +100,14 @@ class RecordReader:
         self._place = 0
         if len(self._rest) > ROW_LIMIT:
             raise _too_long(self._line + len(self._lines))
+
+    def _skip_blank(self) -> None:
+        """They count as rows, but do not tell what separates the cells of those that follow."""
+        filled = (place for place, line in enumerate(self._lines) if line.strip())
+        blank = next(filled, len(self._lines))
+        del self._lines[:blank]
+        self._line += blank
+        self._number += blank
 
     def _open(self) -> Iterator[list[str]]:
         first = self._lines[0]
