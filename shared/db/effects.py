@@ -60,7 +60,9 @@ RETURNING numbers.phone_number_id
 
 _OPT_OUT = text("""
 INSERT INTO opt_outs (person, source)
-SELECT person, 'meta' FROM recipients WHERE id = :message ON CONFLICT DO NOTHING
+SELECT person, 'meta' FROM recipients WHERE id = :message
+UNION SELECT person, 'meta' FROM live_messages WHERE id = :message
+ON CONFLICT DO NOTHING
 """)
 
 _REASONS = {

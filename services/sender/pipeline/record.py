@@ -47,7 +47,9 @@ WITH result AS MATERIALIZED (
                         WHERE before.message_id = old.id AND before.attempt < old.attempt
                           AND before.error_code = result.code))
                 THEN 'failed'::message_status ELSE 'pending' END
-            ELSE 'pending'
+            -- Whoever asked for a live message is told; later it would be a surprise.
+            ELSE CASE campaigns.state WHEN 'live' THEN 'failed'::message_status
+                ELSE 'pending' END
         END AS new_status
     FROM result
     JOIN old ON old.id = result.id AND old.attempt = result.attempt
@@ -74,7 +76,7 @@ WITH result AS MATERIALIZED (
         reason = CASE WHEN hit.kind = 'accepted' AND NOT hit.first_word THEN messages.reason
             ELSE hit.reason END,
         concluded = CASE WHEN hit.kind = 'accepted' THEN messages.concluded
-            ELSE hit.new_status = 'failed' AND (hit.concluded OR hit.kind = 'retry') END
+            ELSE hit.new_status = 'failed' AND (hit.concluded OR hit.kind <> 'failed') END
     FROM hit WHERE messages.id = hit.id
     RETURNING messages.id, messages.campaign_id, hit.old_status, hit.old_code,
         messages.status AS new_status, messages.error_code AS new_code
