@@ -13,6 +13,12 @@ SEND_SECONDS = Histogram(
     ["phone_number_id"],
     buckets=(0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10, 30),
 )
+LIVE_WAIT_SECONDS = Histogram(
+    "headrace_live_wait_seconds",
+    "How long live messages wait for their permit",
+    ["phone_number_id"],
+    buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10),
+)
 IN_FLIGHT = Gauge("headrace_sends_in_flight", "Requests on the wire", ["phone_number_id"])
 SLOTS = Counter(
     "headrace_slots",

@@ -32,6 +32,8 @@ ON CONFLICT (api_key_id, key) DO UPDATE SET request_digest = excluded.request_di
     status = excluded.status, body = excluded.body, created_at = now()
 """).bindparams(bindparam("body", type_=JSONB))
 
+_FORGET = text("DELETE FROM idempotency_keys WHERE api_key_id = :api_key AND key = :key")
+
 IdempotencyKey = Annotated[
     str | None,
     Header(
@@ -78,11 +80,15 @@ class Once:
         """A part of the request's body, in its order."""
         self._digest.update(data)
 
-    def again(self) -> JSONResponse:
+    def first(self) -> Answer:
         """The stored answer; 422 when it was given to another body."""
         if self._stored is None or self._stored[0] != self._digest.digest():
             raise Problem(422, "this Idempotency-Key was used with another request")
-        answer = self._stored[1]
+        return self._stored[1]
+
+    def again(self) -> JSONResponse:
+        """Answer as the first time."""
+        answer = self.first()
         return JSONResponse(answer.body, answer.status, {"Idempotency-Replayed": "true"})
 
     async def keep(self, connection: AsyncConnection, answer: Answer) -> JSONResponse:
@@ -97,6 +103,11 @@ class Once:
             }
             await connection.execute(_STORE, values)
         return JSONResponse(answer.body, answer.status)
+
+    async def forget(self, connection: AsyncConnection) -> None:
+        """What was kept has come to nothing: the next request with the key begins anew."""
+        if self._key is not None:
+            await connection.execute(_FORGET, {"api_key": self._api_key, "key": self._key})
 
     async def run(
         self, connection: AsyncConnection, effect: Callable[[], Awaitable[Answer]]
