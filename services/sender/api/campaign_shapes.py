@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validator
 
 from services.sender.campaigns.template import TemplateError, compile_template
-from shared.domain.campaigns import Audience, UnknownPolicy
+from shared.domain.campaigns import USUAL_BREAKER, Audience, UnknownPolicy
 from shared.domain.phones import is_country
 
 #: Of a template's components, as JSON. Meta's own limits are far below.
@@ -22,6 +22,21 @@ class Template(BaseModel):
     language: str = Field(pattern=r"^[A-Za-z]{2,3}(_[A-Za-z]{2,4})?$")
     components: list[dict[str, Any]] = Field(
         default=[], max_length=20, description=f"Up to {LARGEST >> 10} KiB of JSON"
+    )
+
+
+class Breaker(BaseModel):
+    """Pauses the campaign when more than `share` of its last outcomes are failures of its own.
+
+    What is about one person alone (a number without WhatsApp, someone who stopped marketing) is no
+    such failure. With a share of 1 it never pauses.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    share: float = Field(USUAL_BREAKER.share, gt=0, le=1)
+    of_last: int = Field(
+        USUAL_BREAKER.of_last, ge=20, le=10_000, description="Outcomes in one process"
     )
 
 
@@ -41,6 +56,7 @@ class NewCampaign(BaseModel):
     default_country: str | None = Field(None, description="Two letters, for national numbers")
     labels: dict[str, str] = Field(default={}, max_length=50)
     expires_at: AwareDatetime | None = Field(None, description="Nothing leaves after it")
+    breaker: Breaker = Breaker()
     audience: Audience = Audience.CLOSED
 
     @field_validator("default_country")
@@ -70,14 +86,21 @@ class Start(BaseModel):
     at: AwareDatetime | None = None
 
 
+def _without_defaults(schema: dict[str, Any]) -> None:
+    """A client that sends the defaults it was told of would reset what it does not mean."""
+    for field in schema["properties"].values():
+        field.pop("default", None)
+
+
 class Change(BaseModel):
     """What is given replaces what there was; `expires_at: null` takes the expiry away."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", json_schema_extra=_without_defaults)
 
     weight: int = Field(1, ge=1, le=1000)
     labels: dict[str, str] = Field(default={}, max_length=50)
     expires_at: AwareDatetime | None = None
+    breaker: Breaker = Breaker()
 
 
 def _check_size(components: list[dict[str, Any]]) -> None:

@@ -20,20 +20,22 @@ from shared.domain.ids import uuid7
 _COLUMNS = """
 id, public_id, name, phone_number_id, state, pause_reason, audience, keep_open, template, endpoint,
 unknown_policy, unknown_window_s, max_attempts, weight, default_country, labels, expires_at,
-start_at, created_at, started_at, ended_at
+breaker, start_at, created_at, started_at, ended_at
 """
 
 _CREATE = text(f"""
 INSERT INTO campaigns (public_id, name, phone_number_id, keep_open, template, endpoint,
-    unknown_policy, unknown_window_s, max_attempts, weight, default_country, labels,
+    unknown_policy, unknown_window_s, max_attempts, weight, default_country, labels, breaker,
     expires_at)
 SELECT :public_id, :name, phone_number_id, :keep_open, :template, :endpoint,
-    :unknown_policy, :unknown_window_s, :max_attempts, :weight, :default_country, :labels,
+    :unknown_policy, :unknown_window_s, :max_attempts, :weight, :default_country, :labels, :breaker,
     :expires_at
 FROM numbers WHERE phone_number_id = :phone_number_id
 RETURNING {_COLUMNS}
 """)  # built from constants
-_CREATE = _CREATE.bindparams(bindparam("template", type_=JSONB), bindparam("labels", type_=JSONB))
+_CREATE = _CREATE.bindparams(
+    *(bindparam(name, type_=JSONB) for name in ("template", "labels", "breaker"))
+)
 
 _FIND = text(f"""
 SELECT {_COLUMNS} FROM campaigns WHERE public_id = :public_id
@@ -85,12 +87,16 @@ _CLOSE = moving(
 # here, a new expiry does not slip past the start that another request is setting.
 _CHANGE = moving(
     "weight = coalesce(:weight, weight), labels = coalesce(:labels, labels),"
+    " breaker = coalesce(:breaker, breaker),"
     " expires_at = CASE WHEN :set_expires_at THEN CAST(:expires_at AS timestamptz)"
     " ELSE expires_at END",
     "state IN ('draft', 'scheduled', 'running', 'paused')"
     " AND (started_at IS NOT NULL OR start_at IS NULL OR NOT :set_expires_at"
     " OR coalesce(CAST(:expires_at AS timestamptz) > start_at, true))",
-).bindparams(bindparam("labels", type_=JSONB(none_as_null=True)))
+).bindparams(
+    bindparam("labels", type_=JSONB(none_as_null=True)),
+    bindparam("breaker", type_=JSONB(none_as_null=True)),
+)
 
 _HOLD = text("""
 SELECT state, audience, coalesce(expires_at <= now(), false) AS expired
@@ -134,6 +140,7 @@ class Campaign:
     default_country: str | None
     labels: dict[str, str]
     expires_at: datetime | None
+    breaker: dict[str, Any] | None
     start_at: datetime | None
     created_at: datetime
     started_at: datetime | None
@@ -180,9 +187,9 @@ async def newest(
 async def change(
     connection: AsyncConnection, public_id: UUID, changes: Mapping[str, Any], actor: str
 ) -> Campaign:
-    """Change `weight`, `labels` or `expires_at`, also while it runs; what is not named stays."""
+    """Change what is named of weight, labels, breaker and expiry, also while it runs."""
     values = {
-        **{name: changes.get(name) for name in ("weight", "labels", "expires_at")},
+        **{name: changes.get(name) for name in ("weight", "labels", "breaker", "expires_at")},
         "set_expires_at": "expires_at" in changes,
         "public_id": public_id,
     }
