@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import time
 from collections.abc import AsyncGenerator, Generator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 
@@ -130,6 +131,21 @@ async def test_a_full_pool() -> None:
             assert await post(other) == NotSent(Reason.POOL_TIMEOUT)
             assert await first == Lost(Reason.READ_TIMEOUT)
         assert BODY not in server.received
+
+
+@on_both_loops
+async def test_too_late_to_leave() -> None:
+    """Whatever kept it: a process may stand still at any moment."""
+    with Server() as server:
+        async with outlet_to(server.url) as outlet:
+            fresh = await outlet.post("1", "messages", BODY, TOKEN, time.monotonic() - 0.001)
+            assert fresh == NotSent(Reason.STALE)
+            in_time = await outlet.post("1", "messages", BODY, TOKEN, time.monotonic() + BOUND)
+            assert isinstance(in_time, Replied)
+            reused = await outlet.post("1", "messages", BODY, TOKEN, time.monotonic() - 0.001)
+            assert reused == NotSent(Reason.STALE)
+            assert isinstance(await post(outlet), Replied)
+        assert server.count(BODY) == 2
 
 
 @on_both_loops

@@ -1,5 +1,6 @@
 """One attempt at one message: fill in the template, send, classify."""
 
+import math
 from dataclasses import dataclass, field
 
 from services.sender.campaigns.template import CompiledTemplate, MissingColumn
@@ -24,6 +25,8 @@ class Route:
     template: CompiledTemplate
     access_token: str = field(repr=False)
     breaker: BreakerLimit = USUAL_BREAKER
+    #: Seconds after its claim until which a message may leave.
+    oldest_s: float = math.inf
 
 
 async def attempt(
@@ -36,5 +39,8 @@ async def attempt(
     except MissingColumn:
         return Failed(None, "missing_column", concluded=True)
     body = template_body(message.phone, template, token)
-    reply = await outlet.post(route.phone_number_id, route.endpoint, body, route.access_token)
+    latest = message.claimed + route.oldest_s
+    reply = await outlet.post(
+        route.phone_number_id, route.endpoint, body, route.access_token, latest
+    )
     return classify(reply)

@@ -77,7 +77,9 @@ class Desk:
         # A template is frozen at start: compiling it once per process is enough.
         template = known.template if known else compile_template(campaign.template)
         breaker = BreakerLimit.of(campaign.breaker)
-        return Route(self._number, campaign.endpoint, template, token, breaker)
+        return Route(
+            self._number, campaign.endpoint, template, token, breaker, oldest_s=self._oldest_s
+        )
 
     async def wait(self, seconds: float) -> None:
         """Until the next roster, at most so long."""

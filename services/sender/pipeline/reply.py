@@ -15,6 +15,7 @@ class Reason(StrEnum):
     CONNECT = "connect"
     CONNECT_TIMEOUT = "connect_timeout"
     POOL_TIMEOUT = "pool_timeout"
+    STALE = "stale"
     READ_TIMEOUT = "read_timeout"
     DISCONNECTED = "disconnected"
     RESET = "reset"

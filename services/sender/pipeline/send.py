@@ -1,6 +1,7 @@
 """The send: the only place with a Cloud API URL."""
 
 import asyncio
+import math
 from importlib.metadata import version as installed_version
 
 import httpx
@@ -47,15 +48,20 @@ class Outlet:
         }
 
     async def post(
-        self, phone_number_id: str, endpoint: str, body: bytes, access_token: str
+        self,
+        phone_number_id: str,
+        endpoint: str,
+        body: bytes,
+        access_token: str,
+        latest: float = math.inf,
     ) -> Reply:
-        """Send one message body to `messages` or `marketing_messages`.
+        """Send one message body to `messages` or `marketing_messages`, not after `latest`.
 
         A cancellation before the request is handed over is raised: nothing left. After that it ends
         here as `Lost`, so that nobody forgets that the message may be on its way; the task has
         then to record that and end by itself.
         """
-        exchange = Exchange()
+        exchange = Exchange(latest=latest)
         try:
             url = self._url(phone_number_id, endpoint)
             request = self._request(url, body, access_token, exchange)

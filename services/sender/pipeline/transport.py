@@ -8,8 +8,10 @@ fails is one of httpx's other errors.
 """
 
 import asyncio
+import math
 import re
 import select
+import time
 import weakref
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -43,9 +45,12 @@ class Exchange:
     """How far a request got; in `request.extensions["exchange"]` the caller can look at any time.
 
     It starts as handed over, so that a transport that knows nothing of it errs on the safe side.
+    After the monotonic time `latest` it is not handed over any more, however it came to be late: a
+    process may stand still at any moment.
     """
 
     handed_over: bool = True
+    latest: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,10 @@ class _Stage:
     exchange: Exchange
     deadline: asyncio.Timeout
     read_timeout: float | None
+
+    @property
+    def is_late(self) -> bool:
+        return time.monotonic() > self.exchange.latest
 
     def hand_over(self) -> None:
         self.exchange.handed_over = True
@@ -82,6 +91,9 @@ class _Connector(aiohttp.TCPConnector):
         while self._was_used(connection) and _is_spoilt(connection):
             connection.close()
             connection = await super().connect(req, traces, timeout)
+        if _STAGE.get().is_late:
+            connection.release()
+            raise httpx.ConnectError(Reason.STALE)
         _STAGE.get().hand_over()
         return connection
 
