@@ -127,11 +127,40 @@ def test_a_number_in_a_float_is_read():
 
 
 @pytest.mark.parametrize(
+    "number",
+    ["10.10", "0.1000", "1e5", "-0", "12345678901234567.89", "123456789012345678901234567890"],
+)
+def test_numbers_keep_their_spelling(number):
+    line = f'{{"phone": "+12025550123", "external_id": {number}, "price": {number}}}'
+    (row,) = parse(line.encode()).recipients
+    assert (row[3], json.loads(row[4])) == (number, {"price": number})
+
+
+def test_metadata_may_come_as_single_keys():
+    line = (
+        '{"phone": "+12025550123", "metadata": {"id": 7, "a": 1}, "metadata.Clinic No": "North",'
+        ' "Metadata.a": 2.50, "metadata.none": null, "time": "10:30", "b": "{\\"b\\":1}"}'
+    )
+    (row,) = parse(line.encode()).recipients
+    assert json.loads(row[4]) == {"time": "10:30", "b": '{"b":1}'}
+    assert json.loads(row[5]) == {"id": 7, "a": "2.50", "Clinic No": "North"}
+
+
+@pytest.mark.parametrize(
     ("line", "why"),
     [
         (b'{"phone": "\xff"}', "phone is neither UTF-8 text nor a number"),
         (b'{"\xff": 1}', "not a JSON object in UTF-8"),
         ('{"phone": "+12025550123", "Name": 1, " name": 2}', "key name appears twice"),
+        ('{"phone": "+12025550123", "phone": "+12025550124"}', "key phone appears twice"),
+        ('{"Phone": "+12025550123", "Ph\\u006fne": [{"a": 1}]}', "key phone appears twice"),
+        ('{"phone": 1, "metadata": {"a": 1}, "Metadata": null}', "key metadata appears twice"),
+        ('{"phone": 1, "metadata.a": 1, "metadata.A": 2}', "key metadata.a appears twice"),
+        ('{"phone": 1, "metadata. ": 1}', "key metadata. does not say which entry it is"),
+        (
+            '{"phone": "+12025550123", "metadata.a": "\\u0000"}',
+            "metadata.a holds a NUL character",
+        ),
         ('{"phone": "+12025550123", "a": "\\u0000"}', "a holds a NUL character"),
         ('{"phone": "+12025550123", "a\\u0000": 1}', "a\ufffd holds a NUL character"),
         ('{"phone": "+12025550123", "a": NaN}', "not a JSON object in UTF-8"),

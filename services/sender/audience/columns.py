@@ -11,7 +11,7 @@ PHONE_COLUMNS = ("phone", "phone_number", "phone number", "msisdn", "mobile", "w
 EXTERNAL_ID = "external_id"
 METADATA = "metadata"
 _PHONE_DIGITS = 7
-_NOTE = f"{METADATA}."
+NOTE = f"{METADATA}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +52,15 @@ def _place(keys: list[str], name: str) -> int | None:
 def _notes(keys: list[str], cells: list[str]) -> tuple[tuple[str, int], ...]:
     """Entries of the metadata with their places; they are echoed, so they keep their spelling."""
     return tuple(
-        (cells[place].strip()[len(_NOTE) :].strip(), place)
+        (note_of(cells[place]), place)
         for place, key in enumerate(keys)
-        if key.startswith(_NOTE) and key != _NOTE
+        if key.startswith(NOTE) and key != NOTE
     )
+
+
+def note_of(name: str) -> str:
+    """Which entry of the metadata a column or key is."""
+    return name.strip()[len(NOTE) :].strip()
 
 
 def _check(keys: list[str], found: tuple[str, ...]) -> None:
@@ -63,8 +68,8 @@ def _check(keys: list[str], found: tuple[str, ...]) -> None:
         raise FileRefused("the header is not UTF-8 text; save the file as CSV UTF-8", 1)
     if len(keys) > COLUMN_LIMIT:
         raise FileRefused(f"{len(keys)} columns; at most {COLUMN_LIMIT} are taken", 1)
-    if _NOTE in keys:
-        raise _refused(f"column {_NOTE} does not say which entry of the metadata it is", found)
+    if NOTE in keys:
+        raise _refused(f"column {NOTE} does not say which entry of the metadata it is", found)
     for key in keys:
         if key and keys.count(key) > 1:
             raise _refused(f"column {key} appears twice", found)

@@ -1,8 +1,19 @@
 """Turns the objects of a JSON file into recipients, or into rejects with their reasons."""
 
+import json
+from collections.abc import Iterable
+from functools import lru_cache
+
 import msgspec
 
-from services.sender.audience.columns import COLUMN_LIMIT, EXTERNAL_ID, METADATA, PHONE_COLUMNS
+from services.sender.audience.columns import (
+    COLUMN_LIMIT,
+    EXTERNAL_ID,
+    METADATA,
+    NOTE,
+    PHONE_COLUMNS,
+    note_of,
+)
 from services.sender.audience.elements import ArrayCutter, Element, LineCutter
 from services.sender.audience.notes import flat, pack
 from services.sender.audience.records import RowRefused
@@ -13,6 +24,11 @@ from shared.domain.phones import Invalid, Phone, normalise
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _scalar = msgspec.json.Decoder(str | int | float | bool | None).decode
 _encode = msgspec.json.Encoder().encode
+_pairs = json.JSONDecoder(
+    object_pairs_hook=list, parse_int=str, parse_float=str, strict=False
+).decode
+_key_of = lru_cache(1000)(column_key)  # every row has the same few
+_NULL = msgspec.Raw(b"null")
 
 
 class ObjectParser:
@@ -59,32 +75,55 @@ def _read(raw: bytes) -> tuple[dict[str, str], str | None]:
         raise RowRefused("not a JSON object in UTF-8") from None
     if len(members) > COLUMN_LIMIT:
         raise RowRefused(f"{len(members)} keys; at most {COLUMN_LIMIT} are taken")
-    cells: dict[str, str] = {}
-    metadata = None
-    for name, value in members.items():
-        key = column_key(name)
-        if key == METADATA:
-            metadata = _metadata(value)
-        elif key in cells:
+    # As many colons as names: then none is hidden behind another of the same spelling.
+    names = _by_key(members if raw.count(b":") == len(members) else _names(raw))
+    whole = members[names.pop(METADATA)] if METADATA in names else _NULL
+    notes = {} if whole == _NULL else flat(whole)
+    cells = {key: _cell(key, members[name]) for key, name in names.items() if key}
+    for key in [key for key in cells if key.startswith(NOTE)]:
+        if cell := cells.pop(key):
+            notes[note_of(names[key])] = cell
+    return cells, pack(notes)
+
+
+def _by_key(names: Iterable[str]) -> dict[str, str]:
+    """Names as they are written by what they mean. Raises `RowRefused`."""
+    found: dict[str, str] = {}
+    for name in names:
+        key = _key_of(name)
+        if key and key in found:
             raise RowRefused(f"key {_told(key)} appears twice")
-        elif key:
-            cells[key] = _cell(key, value)
-    return cells, metadata
+        if key == NOTE:
+            raise RowRefused(f"key {NOTE} does not say which entry it is")
+        found[key] = name
+    return found
 
 
-def _metadata(value: msgspec.Raw) -> str | None:
-    return None if bytes(value) == b"null" else pack(flat(value))
+def _names(raw: bytes) -> list[str]:
+    """All names of an object, also those that are there twice. Raises `RowRefused`."""
+    try:
+        return [name for name, _ in _pairs(raw.decode(errors="replace"))]
+    except (ValueError, RecursionError):
+        raise RowRefused("not a JSON object in UTF-8") from None
 
 
 def _cell(key: str, value: msgspec.Raw) -> str:
-    """A value as the text that a template takes: null is empty, true is true."""
+    """A value as the text that a template takes: null is empty, true is true, 10.10 is 10.10.
+
+    A phone in a number is read by its value.
+    """
     try:
         found = _scalar(value)
     except (msgspec.DecodeError, RecursionError):
         raise RowRefused(f"{_told(key)} is neither UTF-8 text nor a number") from None
-    if isinstance(found, bool):
-        return "true" if found else "false"
-    cell = "" if found is None else str(found)
+    if isinstance(found, str):
+        cell = found
+    elif isinstance(found, bool):
+        cell = "true" if found else "false"
+    elif found is None or key in PHONE_COLUMNS:
+        cell = "" if found is None else str(found)
+    else:
+        cell = bytes(value).decode()
     if "\0" in key or "\0" in cell:
         raise RowRefused(f"{_told(key)} holds a NUL character")
     return cell
