@@ -20,6 +20,7 @@ from services.sender.orchestration.loops import loops
 from services.sender.pipeline.bucket import Bucket
 from services.sender.pipeline.crew import Crew
 from services.sender.pipeline.desk import Bounds
+from services.sender.pipeline.live import Live
 from services.sender.pipeline.recorder import Recorder
 from services.sender.pipeline.send import Outlet
 from services.sender.pipeline.sending import MakeSending, Sending
@@ -69,7 +70,9 @@ class _Opened:
 
 
 @asynccontextmanager
-async def _lifespan(settings: SenderSettings, app: FastAPI) -> AsyncGenerator[dict[str, Runtime]]:
+async def _lifespan(
+    settings: SenderSettings, app: FastAPI
+) -> AsyncGenerator[dict[str, Runtime | Live]]:
     """Start in order, stop in reverse. The database may be away at the start: it is waited for."""
     async with AsyncExitStack() as stack:
         # Two pools: a burst of API calls must not keep claims waiting for a connection.
@@ -77,10 +80,19 @@ async def _lifespan(settings: SenderSettings, app: FastAPI) -> AsyncGenerator[di
         redis = create_redis(settings.redis_url.get_secret_value())
         stack.push_async_callback(redis.aclose)
         runtime = Runtime(settings, engine, redis)
+        state: dict[str, Runtime | Live] = {"runtime": runtime}
         if Role.ORCHESTRATOR in settings.roles:
             await stack.enter_async_context(_orchestrator(settings, pipeline_engine))
+        way_out = await stack.enter_async_context(_way_out(settings, pipeline_engine))
+        if Role.API in settings.roles:
+            live = Live(engine, redis, way_out.outlet, way_out.recorder, settings)
+            state["live"] = live
+            stack.push_async_callback(_drain_live, live)
+            on_terminate(live.stop)
         if Role.WORKER in settings.roles:
-            crew = await stack.enter_async_context(_workers(settings, pipeline_engine, redis))
+            crew = await stack.enter_async_context(
+                _workers(settings, pipeline_engine, redis, way_out)
+            )
             on_terminate(crew.stop)
         keyed = asyncio.create_task(_make_admin_key(runtime))
         stack.push_async_callback(_cancel, [keyed])
@@ -95,7 +107,7 @@ async def _lifespan(settings: SenderSettings, app: FastAPI) -> AsyncGenerator[di
             roles=sorted(settings.roles),
             allowed_recipients="all" if allowed is None else len(allowed),
         )
-        yield {"runtime": runtime}
+        yield state
     log.info("sender_stopped")
 
 
@@ -139,21 +151,48 @@ async def _orchestrator(settings: SenderSettings, engine: AsyncEngine) -> AsyncG
         await _cancel(tasks)
 
 
+@dataclass(frozen=True, slots=True)
+class _WayOut:
+    """What campaigns and live messages leave by, and what takes their results."""
+
+    outlet: Outlet
+    recorder: Recorder
+
+
+@asynccontextmanager
+async def _way_out(settings: SenderSettings, engine: AsyncEngine) -> AsyncGenerator[_WayOut]:
+    """Closed last of all: it writes what the drains before it still had to tell."""
+    transport = AiohttpTransport()
+    outlet = Outlet(
+        transport,
+        settings.graph_url,
+        settings.graph_version,
+        connect_timeout=settings.connect_timeout_s,
+        read_timeout=settings.read_timeout_s,
+    )
+    recorder = Recorder(engine)
+    recording = asyncio.create_task(every(_RECORD_S, recorder.step, name="recorder"))
+    try:
+        yield _WayOut(outlet, recorder)
+    finally:
+        await _flush(recorder)
+        await _cancel([recording])
+        await transport.aclose()
+        log.info("results_flushed", unwritten=recorder.waiting)
+
+
 @asynccontextmanager
 async def _workers(
-    settings: SenderSettings, engine: AsyncEngine, redis: Redis
+    settings: SenderSettings, engine: AsyncEngine, redis: Redis, way_out: _WayOut
 ) -> AsyncGenerator[Crew]:
-    transport = AiohttpTransport()
-    recorder = Recorder(engine)
     crew = Crew(
         engine,
         redis,
-        _sendings(settings, transport, recorder),
+        _sendings(settings, way_out),
         settings.token_for,
         installation=Installation(engine, settings.installation),
         bounds=Bounds(settings.lease_s, settings.allowed_recipients),
     )
-    recording = asyncio.create_task(every(_RECORD_S, recorder.step, name="recorder"))
     await crew.beat()
     looking = [
         asyncio.create_task(every(0, crew.refresh_in_time, name="roster")),
@@ -167,28 +206,21 @@ async def _workers(
     finally:
         await _cancel(looking)
         cut = await crew.drain(_WIRE_S)
-        await _flush(recorder)
-        await _cancel([recording])
-        await transport.aclose()
-        log.info("workers_drained", cut_off=cut, unwritten=recorder.waiting)
+        log.info("workers_drained", cut_off=cut)
 
 
-def _sendings(
-    settings: SenderSettings, transport: AiohttpTransport, recorder: Recorder
-) -> MakeSending:
-    outlet = Outlet(
-        transport,
-        settings.graph_url,
-        settings.graph_version,
-        connect_timeout=settings.connect_timeout_s,
-        read_timeout=settings.read_timeout_s,
-    )
+async def _drain_live(live: Live) -> None:
+    """After the workers: its time runs from the same moment as theirs."""
+    cut = await live.drain(_WIRE_S)
+    log.info("live_drained", cut_off=cut)
 
+
+def _sendings(settings: SenderSettings, way_out: _WayOut) -> MakeSending:
     def make(number: str, bucket: Bucket, installation: str) -> Sending:
         return Sending(
             number,
-            outlet,
-            recorder,
+            way_out.outlet,
+            way_out.recorder,
             bucket,
             installation=installation,
             concurrency=settings.concurrency,

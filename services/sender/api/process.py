@@ -4,6 +4,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from services.sender.pipeline.live import Live
 from services.sender.runtime import Runtime
 
 
@@ -12,4 +13,10 @@ def runtime(request: Request) -> Runtime:
     return found
 
 
+def live(request: Request) -> Live:
+    found: Live = request.state.live
+    return found
+
+
 RuntimeDep = Annotated[Runtime, Depends(runtime)]
+LiveDep = Annotated[Live, Depends(live)]

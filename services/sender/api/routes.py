@@ -13,6 +13,7 @@ from services.sender.api import (
     checks,
     halt,
     keyring,
+    messages,
     numbers,
     recipients,
     requeue,
@@ -31,11 +32,24 @@ log = structlog.get_logger()
 UPLOADS: Final = 3
 
 
+_ROUTES: Final = (
+    numbers,
+    messages,
+    halt,
+    keyring,
+    campaigns,
+    checks,
+    requeue,
+    recipients,
+    results,
+)
+
+
 def install_routes(app: FastAPI) -> None:
     """Add the routes under `/v1`. They expect the `Runtime` as `request.state.runtime`."""
     app.state.upload_slots = asyncio.Semaphore(UPLOADS)
     app.state.key_uses = Uses()
-    for routes in (numbers, halt, keyring, campaigns, checks, requeue, recipients, results):
+    for routes in _ROUTES:
         app.include_router(routes.router, dependencies=[Depends(only_known)])
     _install_refusals(app)
     for fault in (SQLAlchemyError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError):

@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import msgspec
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -25,7 +26,8 @@ AND (campaign_id, error_code) <= (:campaign, :error_code) ORDER BY campaign_id, 
 """
 
 _COLUMNS = """
-m.id, r.phone, r.external_id, r.parameters, r.metadata, m.status::text AS status, m.attempt,
+m.id, r.phone, r.external_id, r.parameters::text AS parameters,
+r.metadata::text AS metadata, m.status::text AS status, m.attempt,
 m.spent, m.due_at, m.claimed_at, m.accepted_at, m.sent_at, m.delivered_at, m.read_at, m.failed_at,
 m.error_code, m.reason, m.wamid
 """
@@ -50,6 +52,13 @@ _ONE = text(f"""
 SELECT {_COLUMNS} FROM messages m JOIN recipients r ON r.id = m.id
 WHERE m.id = :id AND m.campaign_id = :campaign
 """)  # built from constants
+
+_LIVE = text("""
+SELECT m.id, l.phone_number_id, l.phone, l.kind AS type, l.created_at, m.status::text AS status,
+    m.accepted_at, m.sent_at, m.delivered_at, m.read_at, m.failed_at, m.error_code, m.reason,
+    m.wamid
+FROM live_messages l JOIN messages m ON m.id = l.id WHERE l.id = :id
+""")
 
 _ATTEMPTS = text("""
 SELECT attempt, recorded_at, evidence_at, evidence::text AS evidence, error_code, outcome, wamid,
@@ -105,8 +114,20 @@ async def recipient(
     return _shown(row) | {"attempts": [_titled(one) for one in attempts.mappings()]}
 
 
+async def live_message(connection: AsyncConnection, message_id: int) -> dict[str, Any] | None:
+    """A live message with its attempt, where that did not end accepted, or None."""
+    row = (await connection.execute(_LIVE, {"id": message_id})).mappings().first()
+    if row is None:
+        return None
+    attempts = await connection.execute(_ATTEMPTS, {"id": message_id})
+    return _titled(row) | {"attempts": [_titled(one) for one in attempts.mappings()]}
+
+
 def _shown(row: RowMapping) -> dict[str, Any]:
     shown = _titled(row)
+    for name in ("parameters", "metadata"):
+        if shown[name] is not None:
+            shown[name] = msgspec.Raw(shown[name].encode())  # JSON as it is
     shown.pop("last", None)
     shown.pop("seen", None)
     return shown
