@@ -2,13 +2,21 @@
 
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 from uuid import UUID
 
 from fastapi import APIRouter, Query
 from fastapi.encoders import jsonable_encoder
 from fastapi.responses import JSONResponse
 
+from services.sender.api.answers import (
+    CampaignNow,
+    Event,
+    ListedCampaign,
+    Page,
+    ShownCampaign,
+    answers,
+)
 from services.sender.api.campaign_shapes import Change, NewCampaign, Start
 from services.sender.api.checks import refusal
 from services.sender.api.connection import ConnectionDep
@@ -19,6 +27,7 @@ from services.sender.api.process import RuntimeDep
 from services.sender.campaigns import lifecycle, progress, starts
 from services.sender.campaigns.holding import holding
 from services.sender.campaigns.lifecycle import Campaign
+from services.sender.campaigns.progress import MetError
 from services.sender.campaigns.starts import NotReady
 from services.sender.pipeline.vitals import read_vitals
 from shared.domain.campaigns import ENDED, Audience, BreakerLimit, CampaignState
@@ -26,8 +35,23 @@ from shared.web import Problem
 
 router = APIRouter(prefix="/v1/campaigns", tags=["campaigns"])
 
+# A refused start says what a check does, beside what every refusal says.
+_REFUSED = [{"$ref": f"#/components/schemas/{name}"} for name in ("ProblemAnswer", "Check")]
+_NOT_READY: Final = {
+    "responses": {
+        "409": {
+            "description": "What stands against the start, as a check says it",
+            "content": {
+                "application/problem+json": {
+                    "schema": {"anyOf": [_REFUSED[0], {"allOf": _REFUSED}]}
+                }
+            },
+        }
+    }
+}
 
-@router.post("", status_code=201)
+
+@router.post("", **answers(ShownCampaign, 201))
 async def create(
     body: NewCampaign,
     runtime: RuntimeDep,
@@ -47,7 +71,7 @@ async def create(
     return await once.run(connection, effect)
 
 
-@router.get("")
+@router.get("", **answers(Page[ListedCampaign]))
 async def list_campaigns(
     connection: ConnectionDep,
     _: Reader,
@@ -61,7 +85,7 @@ async def list_campaigns(
     return page([_shown(campaign) for campaign in found], following)
 
 
-@router.get("/{campaign_id}")
+@router.get("/{campaign_id}", **answers(CampaignNow))
 async def get_campaign(
     campaign_id: UUID, runtime: RuntimeDep, connection: ConnectionDep, _: Reader
 ) -> dict[str, Any]:
@@ -84,7 +108,7 @@ async def get_campaign(
     }
 
 
-@router.post("/{campaign_id}/start")
+@router.post("/{campaign_id}/start", openapi_extra=_NOT_READY, **answers(ShownCampaign))
 async def start(
     campaign_id: UUID,
     runtime: RuntimeDep,
@@ -120,7 +144,7 @@ async def start(
     return await once.run(connection, effect)
 
 
-@router.patch("/{campaign_id}")
+@router.patch("/{campaign_id}", **answers(ShownCampaign))
 async def change(
     campaign_id: UUID, body: Change, connection: ConnectionDep, caller: Operator
 ) -> dict[str, Any]:
@@ -135,13 +159,13 @@ async def change(
     return _shown(await lifecycle.change(connection, campaign_id, changes, caller.actor))
 
 
-@router.post("/{campaign_id}/pause")
+@router.post("/{campaign_id}/pause", **answers(ShownCampaign))
 async def pause(campaign_id: UUID, connection: ConnectionDep, caller: Operator) -> dict[str, Any]:
     """No claim that starts after this answer takes a row of the campaign."""
     return _shown(await lifecycle.pause(connection, campaign_id, caller.actor))
 
 
-@router.post("/{campaign_id}/resume")
+@router.post("/{campaign_id}/resume", **answers(ShownCampaign))
 async def resume(
     campaign_id: UUID, connection: ConnectionDep, caller: Operator, once: OnceDep
 ) -> JSONResponse:
@@ -151,19 +175,19 @@ async def resume(
     return await once.run(connection, effect)
 
 
-@router.post("/{campaign_id}/cancel")
+@router.post("/{campaign_id}/cancel", **answers(ShownCampaign))
 async def cancel(campaign_id: UUID, connection: ConnectionDep, caller: Operator) -> dict[str, Any]:
     """For good: what has not left becomes skipped."""
     return _shown(await lifecycle.cancel(connection, campaign_id, caller.actor))
 
 
-@router.post("/{campaign_id}/close")
+@router.post("/{campaign_id}/close", **answers(ShownCampaign))
 async def close(campaign_id: UUID, connection: ConnectionDep, caller: Operator) -> dict[str, Any]:
     """No more recipients will come."""
     return _shown(await lifecycle.close(connection, campaign_id, caller.actor))
 
 
-@router.get("/{campaign_id}/events")
+@router.get("/{campaign_id}/events", **answers(Page[Event]))
 async def list_events(
     campaign_id: UUID,
     connection: ConnectionDep,
@@ -182,7 +206,7 @@ async def list_events(
     return page(found, following)
 
 
-@router.get("/{campaign_id}/errors")
+@router.get("/{campaign_id}/errors", **answers(Page[MetError]))
 async def list_errors(campaign_id: UUID, connection: ConnectionDep, _: Reader) -> dict[str, Any]:
     """Meta's codes that the campaign met, the most frequent first."""
     campaign = await lifecycle.find(connection, campaign_id)

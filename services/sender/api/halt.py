@@ -5,6 +5,7 @@ from fastapi import APIRouter
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.sender.api.answers import Halted, answers
 from services.sender.api.connection import ConnectionDep
 from services.sender.api.keys import Caller, Operator
 from shared.db.notices import WAKE
@@ -16,13 +17,13 @@ router = APIRouter(prefix="/v1", tags=["halt"])
 _SET = text("UPDATE installation SET halted = :halted")
 
 
-@router.post("/halt")
+@router.post("/halt", **answers(Halted))
 async def halt(connection: ConnectionDep, caller: Operator) -> dict[str, bool]:
     """Nothing leaves from any number, until `unhalt`. May be pressed twice; the log says who."""
     return await _set(connection, caller, halted=True)
 
 
-@router.post("/unhalt")
+@router.post("/unhalt", **answers(Halted))
 async def unhalt(connection: ConnectionDep, caller: Operator) -> dict[str, bool]:
     return await _set(connection, caller, halted=False)
 

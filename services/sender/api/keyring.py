@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.sender.api.answers import Key, MadeKey, Page, answers
 from services.sender.api.connection import ConnectionDep
 from services.sender.api.idempotency import Answer, OnceDep
 from services.sender.api.keys import ADMIN_NAME, ALONE, Admin, Scope, digest_of
@@ -61,7 +62,7 @@ class NewKey(BaseModel):
         return value
 
 
-@router.post("", status_code=201)
+@router.post("", **answers(MadeKey, 201))
 async def create_key(
     body: NewKey, connection: ConnectionDep, caller: Admin, once: OnceDep
 ) -> JSONResponse:
@@ -75,7 +76,7 @@ async def create_key(
     return JSONResponse(made | {"key": key}, 201, {"Cache-Control": "no-store"})
 
 
-@router.get("")
+@router.get("", **answers(Page[Key]))
 async def list_keys(
     connection: ConnectionDep, _: Admin, limit: Limit = 100, cursor: Cursor = None
 ) -> dict[str, Any]:
@@ -85,7 +86,7 @@ async def list_keys(
     return page(found, found[-1]["id"] if len(found) == limit else None)
 
 
-@router.post("/{key_id}/revoke")
+@router.post("/{key_id}/revoke", **answers(Key))
 async def revoke_key(
     key_id: Annotated[int, Path(ge=1, lt=1 << 63)], connection: ConnectionDep, caller: Admin
 ) -> dict[str, Any]:

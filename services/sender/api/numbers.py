@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 from sqlalchemy import RowMapping, TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.sender.api.answers import NumberNow, Page, ShownNumber, answers
 from services.sender.api.connection import ConnectionDep
 from services.sender.api.keys import Admin, Caller, Operator, Reader
 from services.sender.api.paging import page
@@ -81,7 +82,7 @@ class Number(BaseModel):
     )
 
 
-@router.put("/{phone_number_id}")
+@router.put("/{phone_number_id}", **answers(ShownNumber))
 async def put_number(
     phone_number_id: PhoneNumberId,
     body: Number,
@@ -100,14 +101,14 @@ async def put_number(
     return _shown(row)
 
 
-@router.get("")
+@router.get("", **answers(Page[NumberNow]))
 async def list_numbers(runtime: RuntimeDep, connection: ConnectionDep, _: Reader) -> dict[str, Any]:
     """All of them, each as it is shown by itself."""
     rows = (await connection.execute(_LIST)).mappings().all()
     return page(await _alive(runtime.redis, rows), None)
 
 
-@router.get("/{phone_number_id}")
+@router.get("/{phone_number_id}", **answers(NumberNow))
 async def get_number(
     phone_number_id: PhoneNumberId, runtime: RuntimeDep, connection: ConnectionDep, _: Reader
 ) -> dict[str, Any]:
@@ -120,7 +121,7 @@ async def get_number(
     return shown
 
 
-@router.post("/{phone_number_id}/pause")
+@router.post("/{phone_number_id}/pause", **answers(ShownNumber))
 async def pause_number(
     phone_number_id: PhoneNumberId, connection: ConnectionDep, caller: Operator
 ) -> dict[str, Any]:
@@ -128,7 +129,7 @@ async def pause_number(
     return await _move(connection, _PAUSE, phone_number_id, caller)
 
 
-@router.post("/{phone_number_id}/resume")
+@router.post("/{phone_number_id}/resume", **answers(ShownNumber))
 async def resume_number(
     phone_number_id: PhoneNumberId, connection: ConnectionDep, caller: Operator
 ) -> dict[str, Any]:

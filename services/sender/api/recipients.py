@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.requests import ClientDisconnect
 
+from services.sender.api.answers import Page, Recipient, RecipientInFull, TakenIn, answers
 from services.sender.api.connection import ConnectionDep
 from services.sender.api.idempotency import Answer, Once, StreamedOnceDep
 from services.sender.api.keys import Caller, Operator, Reader, check_still_valid
@@ -45,6 +46,10 @@ _BODY = {
     }
 }
 
+_REJECTS: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/csv": {"schema": {"type": "string"}}}}
+}
+
 
 def _filter(
     status: Status | None = None,
@@ -56,7 +61,7 @@ def _filter(
 FilterDep = Annotated[Filter, Depends(_filter)]
 
 
-@router.post("/recipients", status_code=201, openapi_extra=_BODY)
+@router.post("/recipients", openapi_extra=_BODY, **answers(TakenIn, 201))
 async def upload(
     campaign_id: UUID,
     request: Request,
@@ -89,7 +94,7 @@ async def upload(
         raise Problem(400, "the body ended early") from None  # nobody is left to read it
 
 
-@router.get("/recipients")
+@router.get("/recipients", **answers(Page[Recipient]))
 async def list_recipients(
     campaign_id: UUID,
     connection: ConnectionDep,
@@ -107,7 +112,7 @@ async def list_recipients(
     return page(found.recipients, found.next_id)
 
 
-@router.get("/recipients/{recipient_id}")
+@router.get("/recipients/{recipient_id}", **answers(RecipientInFull))
 async def get_recipient(
     campaign_id: UUID,
     recipient_id: Annotated[int, Path(ge=1, lt=1 << 63)],
@@ -122,7 +127,7 @@ async def get_recipient(
     return found
 
 
-@router.get("/rejects", response_class=StreamingResponse)
+@router.get("/rejects", response_class=StreamingResponse, responses=_REJECTS)
 async def list_rejects(campaign_id: UUID, runtime: RuntimeDep, _: Reader) -> StreamingResponse:
     """Every rejected row of the uploads, as CSV."""
     async with runtime.engine.connect() as connection:

@@ -7,6 +7,7 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
+from services.sender.api.answers import Requeued, Settled, answers
 from services.sender.api.connection import ConnectionDep
 from services.sender.api.idempotency import Answer, OnceDep
 from services.sender.api.keys import Operator
@@ -43,7 +44,7 @@ class Settle(BaseModel):
     cursor: From = None
 
 
-@router.post("/retry")
+@router.post("/retry", **answers(Requeued))
 async def retry_rows(
     campaign_id: UUID, body: Retry, connection: ConnectionDep, caller: Operator, once: OnceDep
 ) -> JSONResponse:
@@ -62,7 +63,7 @@ async def retry_rows(
     return await once.run(connection, effect)
 
 
-@router.post("/settle")
+@router.post("/settle", **answers(Settled))
 async def settle_rows(
     campaign_id: UUID, body: Settle, connection: ConnectionDep, caller: Operator, once: OnceDep
 ) -> JSONResponse:

@@ -1,12 +1,13 @@
 """What became of a campaign, as a whole: the export of its recipients, and its minutes."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 from uuid import UUID
 
 from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 
+from services.sender.api.answers import Minute, Page, answers
 from services.sender.api.connection import ConnectionDep
 from services.sender.api.keys import Reader
 from services.sender.api.paging import Cursor, Limit, after, page
@@ -22,11 +23,19 @@ _MEDIA_TYPES = {
     ExportFormat.CSV: "text/csv; charset=utf-8",
     ExportFormat.NDJSON: "application/x-ndjson",
 }
+_STREAMS: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "content": {
+            media.partition(";")[0]: {"schema": {"type": "string"}}
+            for media in _MEDIA_TYPES.values()
+        }
+    }
+}
 _FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 _MINUTE = timedelta(minutes=1)
 
 
-@router.get("/export", response_class=StreamingResponse)
+@router.get("/export", response_class=StreamingResponse, responses=_STREAMS)
 async def export_recipients(
     campaign_id: UUID,
     runtime: RuntimeDep,
@@ -45,7 +54,7 @@ async def export_recipients(
     return StreamingResponse(lines, media_type=_MEDIA_TYPES[kind], headers=headers)
 
 
-@router.get("/timeline")
+@router.get("/timeline", **answers(Page[Minute]))
 async def list_minutes(
     campaign_id: UUID,
     connection: ConnectionDep,

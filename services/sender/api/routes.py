@@ -20,6 +20,7 @@ from services.sender.api import (
     results,
 )
 from services.sender.api.keys import Uses
+from services.sender.api.openapi import tell_the_truth
 from services.sender.api.strict import only_known
 from services.sender.campaigns.lifecycle import CampaignRefused, UnknownCampaign, UnknownNumber
 from shared.db.faults import is_poison
@@ -51,6 +52,7 @@ def install_routes(app: FastAPI) -> None:
     app.state.key_uses = Uses()
     for routes in _ROUTES:
         app.include_router(routes.router, dependencies=[Depends(only_known)])
+    tell_the_truth(app)
     _install_refusals(app)
     for fault in (SQLAlchemyError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
         app.add_exception_handler(fault, _answer_fault)
