@@ -33,6 +33,13 @@ FILLED = " UNION ALL ".join(f"SELECT '{name}' WHERE EXISTS (TABLE {name})" for n
 PROCESSES = pytest.StashKey[list[ServiceProcess]]()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """What the long storm is made of: make soak ARGS="-k storm --seed 7"."""
+    parser.addoption("--seed", type=int, default=1)
+    parser.addoption("--recipients", type=int, default=100_000)
+    parser.addoption("--rate", type=int, default=300)
+
+
 def pytest_configure() -> None:
     """A setting of the developer's shell must not reach a test: it might name a real server."""
     for name in list(os.environ):

@@ -113,7 +113,7 @@ class Stack:
             free_or_any(self._ports.simulator),
         )
 
-    def start_ingest(self, port: int = 0) -> ServiceProcess:
+    def start_ingest(self, port: int = 0, *, wait: bool = True) -> ServiceProcess:
         """It holds no token of Meta's. With a `port`, webhooks find it where it was before."""
         return self._start(
             "ingest",
@@ -124,15 +124,19 @@ class Stack:
                 "HEADRACE_VERIFY_TOKEN": self.secrets.verify_token,
             },
             port,
+            wait=wait,
         )
 
-    def start_sender(self, port: int = 0) -> ServiceProcess:
-        """One more sender, beside those that run."""
+    def start_sender(
+        self, port: int = 0, more: Mapping[str, str] | None = None, *, wait: bool = True
+    ) -> ServiceProcess:
+        """One more sender, beside those that run; `more` are settings of its own."""
         return self._start(
             "sender",
             SENDER,
-            self.sender_settings,
+            {**self.sender_settings, **(more or {})},
             port,
+            wait=wait,
         )
 
     @property
@@ -146,10 +150,13 @@ class Stack:
             **self._tuning,
         }
 
-    def _start(self, name: str, app: str, env: Mapping[str, str], port: int = 0) -> ServiceProcess:
+    def _start(
+        self, name: str, app: str, env: Mapping[str, str], port: int = 0, *, wait: bool = True
+    ) -> ServiceProcess:
         log = self._logs / f"{len(self.started) + 1}-{name}.log"
         process = start_service(name, app, env, log, port)
         self._open.callback(process.stop, STOP_SECONDS)
         self.started.append(process)
-        process.wait_ready()
+        if wait:
+            process.wait_ready()
         return process
