@@ -1,5 +1,7 @@
 """Recipients as the API lists them: in order, filtered, one by one."""
 
+import json
+from datetime import datetime
 from itertools import chain
 
 import pytest
@@ -39,6 +41,25 @@ async def test_recipients_are_listed_in_their_order(api: Api):
     found = await pages(api, path, limit=2)
     assert [len(page) for page in found] == [2, 2, 1]
     assert list(chain(*found)) == [f"4915112{n:06}" for n in range(5)]
+
+
+async def test_a_recipient_is_shown_as_it_was_uploaded(api: Api):
+    path = await api.draft()
+    line = {
+        "phone": "+12025550123",
+        "name": 'Zoë "😀"\\',
+        "external_id": "é",
+        "metadata": {"id": 12345678901234567890, "half": 0.5, "none": None},
+    }
+    await api.upload(path, json.dumps(line), **{"content-type": "application/x-ndjson"})
+    answer = await api.get(f"{path}/recipients")
+    assert answer.headers["content-type"] == "application/json"
+    (listed,) = answer.json()["data"]
+    assert (listed["phone"], listed["external_id"]) == ("12025550123", "é")
+    assert (listed["parameters"], listed["metadata"]) == ({"name": line["name"]}, line["metadata"])
+    assert datetime.fromisoformat(listed["due_at"]).tzinfo is not None
+    one = (await api.get(f"{path}/recipients/{listed['id']}")).json()
+    assert one == {**listed, "attempts": []}
 
 
 async def test_an_empty_list(api: Api):

@@ -5,8 +5,9 @@ from collections.abc import AsyncGenerator
 from typing import Annotated, Any
 from uuid import UUID
 
+import msgspec
 from fastapi import APIRouter, Depends, Path, Query, Request
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.requests import ClientDisconnect
 
 from services.sender.api.answers import Page, Recipient, RecipientInFull, TakenIn, answers
@@ -28,6 +29,8 @@ from services.sender.campaigns.lifecycle import Campaign
 from services.sender.runtime import Runtime
 from shared.domain.status import Status
 from shared.web import Problem, lift_body_limit
+
+_encode = msgspec.json.Encoder().encode
 
 router = APIRouter(prefix="/v1/campaigns/{campaign_id}", tags=["recipients"])
 
@@ -102,14 +105,14 @@ async def list_recipients(
     wanted: FilterDep,
     limit: Limit = 100,
     cursor: Cursor = None,
-) -> dict[str, Any]:
+) -> Response:
     """In the order of their upload. With `status` a page may be short although more follow.
 
     `error_code` is Meta's last word on the recipient's message.
     """
     campaign = await lifecycle.find(connection, campaign_id)
     found = await listing.recipients(connection, campaign, wanted, after(cursor) or 0, limit)
-    return page(found.recipients, found.next_id)
+    return await _json(page(found.recipients, found.next_id))
 
 
 @router.get("/recipients/{recipient_id}", **answers(RecipientInFull))
@@ -118,13 +121,13 @@ async def get_recipient(
     recipient_id: Annotated[int, Path(ge=1, lt=1 << 63)],
     connection: ConnectionDep,
     _: Reader,
-) -> dict[str, Any]:
+) -> Response:
     """One recipient with the attempts that did not end accepted."""
     campaign = await lifecycle.find(connection, campaign_id)
     found = await listing.recipient(connection, campaign, recipient_id)
     if found is None:
         raise Problem(404, "the campaign has no recipient with this id")
-    return found
+    return await _json(found)
 
 
 @router.get("/rejects", response_class=StreamingResponse, responses=_REJECTS)
@@ -134,6 +137,11 @@ async def list_rejects(campaign_id: UUID, runtime: RuntimeDep, _: Reader) -> Str
         campaign = await lifecycle.find(connection, campaign_id)
     lines = rejects_csv(runtime.engine, campaign)
     return StreamingResponse(lines, media_type="text/csv; charset=utf-8")
+
+
+async def _json(shown: dict[str, Any]) -> Response:
+    """In a thread: a thousand recipients with all their columns may be megabytes."""
+    return Response(await asyncio.to_thread(_encode, shown), media_type="application/json")
 
 
 async def _take_in(
