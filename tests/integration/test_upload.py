@@ -11,7 +11,7 @@ from sender_api import ADMIN_KEY, Api, people, rows
 from sqlalchemy import text
 from waiting import until
 
-from services.sender.audience import load, uploads
+from services.sender.audience import load, rejects, uploads
 from services.sender.audience import rows as rows_of_csv
 from services.sender.audience.rows import Batch
 from services.sender.campaigns import lifecycle
@@ -355,6 +355,19 @@ async def test_only_the_first_rejects_are_in_the_answer(api: Api):
     assert answer.json()["invalid"] == 250
     assert [one["row"] for one in answer.json()["rejects"]] == list(range(2, 102))
     assert len((await api.get(f"{path}/rejects")).text.splitlines()) == 251
+
+
+async def test_rejects_are_written_in_small_pages_that_join(api: Api, engine):
+    path, many = await api.draft(), 2 * rejects.PAGE + 1
+    for _ in range(2):
+        await api.upload(path, "phone,name\n" + "".join(f"x,{n}\n" for n in range(many)))
+    async with engine.connect() as connection:
+        campaign = await lifecycle.find(connection, UUID(path.rpartition("/")[2]))
+    header, *pages = [page async for page in rejects.rejects_csv(engine, campaign)]
+    # A loop that sends does nothing else while it reads a page.
+    assert max(page.count("\n") for page in pages) == rejects.PAGE <= 500
+    found = csv.DictReader(io.StringIO(header + "".join(pages)))
+    assert [row["raw"] for row in found] == 2 * [f"x,{n}" for n in range(many)]
 
 
 async def test_metadata_is_kept_and_is_no_parameter(api: Api):
