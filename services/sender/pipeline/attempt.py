@@ -36,9 +36,12 @@ async def attempt(
     token = Token(installation, message.id, message.attempt).encode()
     try:
         template = route.template.render(message.parameters)
+        body = template_body(message.phone, template, token)
     except MissingColumn:
         return Failed(None, "missing_column", concluded=True)
-    body = template_body(message.phone, template, token)
+    except (AttributeError, TypeError, ValueError):
+        # Parameters of a shape that no upload lets in: this row's fault alone.
+        return Failed(None, "unbuildable", concluded=True)
     latest = message.claimed + route.oldest_s
     reply = await outlet.post(
         route.phone_number_id, route.endpoint, body, route.access_token, latest
