@@ -89,3 +89,13 @@ async def test_the_red_button_may_be_pressed_twice(api: Api, engine):
     for call, halted in [("halt", True), ("halt", True), ("unhalt", False), ("unhalt", False)]:
         assert (await api.post(f"/v1/{call}")).json() == {"halted": halted}
         assert await rows(engine, "SELECT halted FROM installation") == [(halted,)]
+
+
+async def test_the_list_comes_in_pages(api: Api):
+    for number in ("103", "101", "102"):
+        await api.register(number)
+    first = (await api.get("/v1/phone-numbers", params={"limit": 2})).json()
+    following = {"limit": 2, "cursor": first["next_cursor"]}
+    rest = (await api.get("/v1/phone-numbers", params=following)).json()
+    found = [one["phone_number_id"] for one in first["data"] + rest["data"]]
+    assert (found, rest["next_cursor"]) == (["101", "102", "103"], None)

@@ -8,6 +8,8 @@ from uuid import UUID
 from fastapi import APIRouter, Query
 from fastapi.encoders import jsonable_encoder
 from fastapi.responses import JSONResponse
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.sender.api.answers import (
     CampaignNow,
@@ -22,7 +24,7 @@ from services.sender.api.checks import refusal
 from services.sender.api.connection import ConnectionDep
 from services.sender.api.idempotency import Answer, OnceDep
 from services.sender.api.keys import Operator, Reader
-from services.sender.api.paging import Cursor, Limit, after, page
+from services.sender.api.paging import Cursor, Limit, after, cut, page
 from services.sender.api.process import RuntimeDep
 from services.sender.campaigns import lifecycle, progress, starts
 from services.sender.campaigns.holding import holding
@@ -34,6 +36,8 @@ from shared.domain.campaigns import ENDED, Audience, BreakerLimit, CampaignState
 from shared.web import Problem
 
 router = APIRouter(prefix="/v1/campaigns", tags=["campaigns"])
+
+_NOW = text("SELECT clock_timestamp()")
 
 # A refused start says what a check does, beside what every refusal says.
 _REFUSED = [{"$ref": f"#/components/schemas/{name}"} for name in ("ProblemAnswer", "Check")]
@@ -65,7 +69,9 @@ async def create(
         raise Problem(422, f"unknown_window must be at least {least} s: a send may take that long")
 
     async def effect() -> Answer:
-        draft = _draft(body) | {"expires_at": _future("expires_at", body.expires_at)}
+        draft = _draft(body) | {
+            "expires_at": await _future(connection, "expires_at", body.expires_at)
+        }
         return Answer(201, _shown(await lifecycle.create(connection, draft, caller.actor)))
 
     return await once.run(connection, effect)
@@ -125,7 +131,7 @@ async def start(
     asked = body or Start()
 
     async def effect() -> Answer:
-        at = _future("at", asked.at)
+        at = await _future(connection, "at", asked.at)
         actor, keep_open = caller.actor, asked.keep_open
         token_for = runtime.settings.token_for
         try:
@@ -155,7 +161,7 @@ async def change(
     if not changes:
         raise Problem(422, "nothing to change: give weight, labels, breaker or expires_at")
     if "expires_at" in changes:
-        changes["expires_at"] = _future("expires_at", body.expires_at)
+        changes["expires_at"] = await _future(connection, "expires_at", body.expires_at)
     return _shown(await lifecycle.change(connection, campaign_id, changes, caller.actor))
 
 
@@ -207,21 +213,30 @@ async def list_events(
 
 
 @router.get("/{campaign_id}/errors", **answers(Page[MetError]))
-async def list_errors(campaign_id: UUID, connection: ConnectionDep, _: Reader) -> dict[str, Any]:
+async def list_errors(
+    campaign_id: UUID,
+    connection: ConnectionDep,
+    _: Reader,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> dict[str, Any]:
     """Meta's codes that the campaign met, the most frequent first."""
     campaign = await lifecycle.find(connection, campaign_id)
-    return page(await progress.errors(connection, campaign), None)
+    return page(*cut(await progress.errors(connection, campaign), cursor, limit))
 
 
-def _future(field: str, at: datetime | None) -> datetime | None:
-    """The time in UTC. Not looked at before an idempotent answer is: a repeat may come later."""
+async def _future(connection: AsyncConnection, field: str, at: datetime | None) -> datetime | None:
+    """The time in UTC, after now by the database's clock, as everything that is done by it.
+
+    Not looked at before an idempotent answer is: a repeat may come later.
+    """
     if at is None:
         return None
     try:
         at = at.astimezone(UTC)
     except OverflowError:
         at = datetime.min.replace(tzinfo=UTC)
-    if at <= datetime.now(UTC):
+    if at <= (await connection.execute(_NOW)).scalar_one():
         error = {"field": f"body.{field}", "message": "must be a time in the future"}
         raise Problem(422, f"{field} must be a time in the future", errors=[error])
     return at

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from services.sender.api.answers import NumberNow, Page, ShownNumber, answers
 from services.sender.api.connection import ConnectionDep
 from services.sender.api.keys import Admin, Caller, Operator, Reader
-from services.sender.api.paging import page
+from services.sender.api.paging import Cursor, Limit, cut, page
 from services.sender.api.process import RuntimeDep
 from services.sender.campaigns.pace import campaign_rate
 from services.sender.campaigns.vitals import NumberVitals
@@ -102,10 +102,16 @@ async def put_number(
 
 
 @router.get("", **answers(Page[NumberNow]))
-async def list_numbers(runtime: RuntimeDep, connection: ConnectionDep, _: Reader) -> dict[str, Any]:
-    """All of them, each as it is shown by itself."""
-    rows = (await connection.execute(_LIST)).mappings().all()
-    return page(await _alive(runtime.redis, rows), None)
+async def list_numbers(
+    runtime: RuntimeDep,
+    connection: ConnectionDep,
+    _: Reader,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> dict[str, Any]:
+    """By their ids, each as it is shown by itself."""
+    rows, following = cut((await connection.execute(_LIST)).mappings().all(), cursor, limit)
+    return page(await _alive(runtime.redis, rows), following)
 
 
 @router.get("/{phone_number_id}", **answers(NumberNow))

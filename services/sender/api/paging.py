@@ -1,7 +1,7 @@
 """Lists in pages: a limit, and a cursor that says after which id to go on."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Query
 
@@ -9,6 +9,8 @@ from shared.web import Problem
 
 Limit = Annotated[int, Query(ge=1, le=1000)]
 Cursor = Annotated[str | None, Query(max_length=32)]
+
+Item = TypeVar("Item")
 
 
 def after(cursor: str | None) -> int | None:
@@ -27,6 +29,13 @@ def after(cursor: str | None) -> int | None:
 def page(data: Sequence[Any], next_id: int | None) -> dict[str, Any]:
     """A page; `next_id` is where the next one goes on, None when this one is the last."""
     return {"data": data, "next_cursor": cursor_of(next_id)}
+
+
+def cut(found: Sequence[Item], cursor: str | None, limit: int) -> tuple[Sequence[Item], int | None]:
+    """A page of a short list that is there as a whole, and where the next one begins."""
+    start = after(cursor) or 0
+    end = start + limit
+    return found[start:end], end if end < len(found) else None
 
 
 def cursor_of(next_id: int | None) -> str | None:
