@@ -43,7 +43,7 @@ FROM unnest(CAST(:ids AS bigint[]), CAST(:attempts AS integer[]), CAST(:untouche
     AS e (id, attempt, untouched)
 JOIN messages m ON m.id = e.id AND m.attempt = e.attempt
 JOIN campaigns c ON c.id = m.campaign_id
-WHERE c.state <> 'cancelled' AND m.status < 'failed'
+WHERE c.state NOT IN ('cancelled', 'live') AND m.status < 'failed'
   AND (e.untouched OR m.spent + (m.status < 'accepted')::integer < c.max_attempts)
 """)
 
@@ -91,7 +91,7 @@ WITH event AS MATERIALIZED (
         ON a.message_id = e.id AND a.attempt = e.attempt AND e.attempt < m.attempt
     LEFT JOIN campaigns c
         ON c.id = m.campaign_id AND c.id = ANY(CAST(:requeuing AS bigint[]))
-        AND e.later IS NOT NULL AND c.state <> 'cancelled'
+        AND e.later IS NOT NULL AND c.state NOT IN ('cancelled', 'live')
         AND coalesce(c.expires_at > now(), true)
 ), judged AS MATERIALIZED (
     SELECT *, CASE

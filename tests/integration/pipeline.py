@@ -18,6 +18,7 @@ from waiting import until
 from services.sender.pipeline.bucket import Bucket
 from services.sender.pipeline.crew import Crew
 from services.sender.pipeline.desk import Bounds
+from services.sender.pipeline.outage import WAITS, Outage, Waits
 from services.sender.pipeline.recorder import Recorder
 from services.sender.pipeline.send import Outlet
 from services.sender.pipeline.sending import Sending
@@ -45,12 +46,18 @@ def refuse(code: int, details: str = "why") -> httpx.Response:
 
 @dataclass
 class Meta:
-    """Notes every request and answers it."""
+    """Notes every request and answers it.
+
+    With an `outlet`, senders reach it over a real socket (`wired`). An outage makes them wait as
+    `waits` says.
+    """
 
     answer: Answer = accept
     requests: list[httpx.Request] = field(default_factory=list)
     on_the_wire: int = 0
     most_on_the_wire: int = 0
+    outlet: Outlet | None = None
+    waits: Waits = WAITS
 
     async def handle(self, request: httpx.Request) -> httpx.Response:
         self.requests.append(request)
@@ -109,12 +116,14 @@ async def sending(
 ) -> AsyncGenerator[Sender]:
     """A sender that looks at its roster often, drained at the end."""
     recorder = Recorder(engine)
-    outlet = Outlet(httpx.MockTransport(meta.handle), GRAPH, "v25.0")
+    way = meta.outlet or Outlet(httpx.MockTransport(meta.handle), GRAPH, "v25.0")
 
     def make(number: str, bucket: Bucket, installation: str) -> Sending:
-        return Sending(
-            number, outlet, recorder, bucket, installation=installation, concurrency=concurrency
+        made = Sending(
+            number, way, recorder, bucket, installation=installation, concurrency=concurrency
         )
+        made.outage = Outage(meta.waits)
+        return made
 
     known = Installation(engine, None)
     crew = Crew(engine, redis, make, token_for, installation=known, bounds=bounds)

@@ -264,6 +264,56 @@ CASES = {
         "moved",
         campaign={"expires_at": datetime(2026, 1, 1, tzinfo=UTC)},
     ),
+    "caught in a stop: pending and untouched": Case(
+        ACCEPTED | {"status": "sent", "sent_at": AT},
+        [evidence("failed", code=131042)],
+        {"status": "pending", "attempt": 2, "spent": 0, "error_code": 131042, "wamid": None},
+        "requeued",
+        {"attempt": 1, "outcome": "failed", "error_code": 131042},
+    ),
+    "caught in a stop, before its own reply": Case(
+        CLAIMED,
+        [evidence("failed", code=131031)],
+        {"status": "pending", "attempt": 2, "spent": 0},
+        "requeued",
+    ),
+    "caught in a stop, however many attempts": Case(
+        ACCEPTED | {"spent": 5},
+        [evidence("failed", code=131048)],
+        {"status": "pending", "spent": 4},
+        "requeued",
+    ),
+    "caught in a stop, campaign cancelled": Case(
+        ACCEPTED,
+        [evidence("failed", code=131042)],
+        {"status": "failed", "error_code": 131042, "spent": 1},
+        "moved",
+        campaign={"state": "cancelled"},
+    ),
+    "held for an assessment and dropped: an operator decides": Case(
+        ACCEPTED,
+        [evidence("failed", code=132015)],
+        {"status": "failed", "error_code": 132015},
+        "moved",
+    ),
+    "held with its whole portfolio and dropped": Case(
+        ACCEPTED,
+        [evidence("failed", code=135000)],
+        {"status": "failed", "error_code": 135000},
+        "moved",
+    ),
+    "may pass, at no time of Meta's": Case(
+        ACCEPTED,
+        [evidence("failed", code=131000)],
+        {"status": "pending", "attempt": 2, "spent": 1, "error_code": 131000},
+        "requeued",
+    ),
+    "may pass, attempts used up": Case(
+        ACCEPTED | {"spent": 5},
+        [evidence("failed", code=131000)],
+        {"status": "failed", "error_code": 131000},
+        "moved",
+    ),
     "later, but delivered before": Case(
         DELIVERED, [evidence("failed", code=131049)], {"status": "delivered"}, "filled"
     ),
@@ -352,6 +402,51 @@ async def test_later_from_long_ago_is_due_now(engine):
         await apply(connection, [evidence("failed", code=131049, at=AT - 100 * HOUR)(message)])
         late = text("SELECT due_at >= now() FROM messages WHERE id = :id")
         assert await connection.scalar(late, {"id": message})
+
+
+async def test_without_a_time_of_metas_the_backoff_is_ours(engine):
+    """Up to 2^spent seconds after the event, as the sender does."""
+    just = datetime.now(UTC)
+    async with engine.begin() as connection:
+        campaign = await new_campaign(connection)
+        messages = [
+            await new_message(connection, campaign, **ACCEPTED | {"spent": 4, "wamid": f"w{n}"})
+            for n in range(100)
+        ]
+        told = [
+            evidence("failed", code=131000, wamid=f"w{n}", at=just)(message)
+            for n, message in enumerate(messages)
+        ]
+        await apply(connection, told)
+        rows = [await row_of(connection, message) for message in messages]
+    waits = sorted(row["due_at"] - just for row in rows)
+    assert waits[0] < timedelta(seconds=3)
+    assert timedelta(seconds=12) < waits[-1] <= timedelta(seconds=16)
+
+
+async def test_a_limit_per_person_is_tried_twice_in_all(engine):
+    """And twice again when an operator has asked for it."""
+    async with engine.begin() as connection:
+        campaign = await new_campaign(connection)
+        message = await new_message(connection, campaign, **ACCEPTED)
+        await apply(connection, [evidence("failed", code=131049)(message)])
+        assert (await row_of(connection, message))["status"] == "pending"
+        again = text("""
+            UPDATE messages SET status = 'accepted', wamid = 'w' || attempt, due_at = NULL,
+                accepted_at = now(), spent = spent + 1 WHERE id = :id
+        """)
+        await connection.execute(again, {"id": message})
+        await apply(connection, [evidence("failed", code=131049, attempt=2, wamid="w2")(message)])
+        row = await row_of(connection, message)
+        assert (row["status"], row["error_code"], row["attempt"]) == ("failed", 131049, 2)
+
+        operator = text("""
+            UPDATE messages SET status = 'accepted', wamid = 'w3', attempt = 3, spent = 1,
+                failed_at = NULL, error_code = NULL WHERE id = :id
+        """)
+        await connection.execute(operator, {"id": message})
+        await apply(connection, [evidence("failed", code=131049, attempt=3, wamid="w3")(message)])
+        assert (await row_of(connection, message))["status"] == "pending"
 
 
 async def test_only_the_row_that_may_is_sent_again(engine):

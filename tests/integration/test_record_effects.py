@@ -25,8 +25,9 @@ from services.sender.pipeline.claim import ClaimedMessage
 from services.sender.pipeline.outcome import Failed, Outcome, Retry, Throttled
 from services.sender.pipeline.record import Result, record
 from shared.db.campaigns import keep_running, pause_campaigns
+from shared.db.effects import Met, apply_effects
 from shared.domain.campaigns import PauseReason
-from shared.whatsapp.errors import ERRORS
+from shared.whatsapp.errors import ERRORS, rule_for_webhook
 
 
 def met(code: int) -> Throttled:
@@ -161,6 +162,43 @@ async def test_a_spam_limit_pauses_the_number_until_later(engine: AsyncEngine) -
     assert (await claim_all(engine, campaign)).messages == []
 
 
+@pytest.mark.parametrize(
+    ("code", "paused"),
+    [(131048, "1"), (80007, "13"), (4, "12"), (613, "1"), (131057, "1"), (33, "1")],
+)
+async def test_a_call_limit_pauses_every_number_it_is_of(
+    engine: AsyncEngine, code: int, paused: str
+) -> None:
+    await plant_number(engine, "1", waba_id="x", token_name="A")
+    await plant_number(engine, "2", waba_id="y", token_name="A")
+    await plant_number(engine, "3", waba_id="x", token_name="B")
+    await plant_number(engine, "4", waba_id="z")
+    campaign = await plant_campaign(engine, phone_number_id="1")
+
+    await tell(engine, campaign, met(code))
+
+    found = {number: await number_state(engine, number) for number in "1234"}
+    assert {number for number, (state, *_) in found.items() if state == "paused"} == {*paused}
+    for number in paused:
+        assert found[number][1] == f"meta:{code}"
+        assert (found[number][2] is None) == (ERRORS[code].pause is None)
+
+
+async def test_a_portfolio_under_review_pauses_all_its_campaigns(engine: AsyncEngine) -> None:
+    await plant_number(engine, "1", waba_id="x", portfolio_id="p")
+    await plant_number(engine, "2", waba_id="y", portfolio_id="p")
+    await plant_number(engine, "3", waba_id="x")
+    await plant_number(engine, "4", waba_id="z", portfolio_id="q")
+    await plant_number(engine, "5", waba_id="z")
+    found = [await plant_campaign(engine, phone_number_id=number) for number in "12345"]
+    rule = rule_for_webhook(135000)
+    async with engine.begin() as connection:
+        one = Met(135000, rule.effect, rule.pause, found[0], 0)
+        await apply_effects(connection, [one], "webhook")
+
+    assert await states(engine, *found) == [*[PAUSED_BY_ACCOUNT] * 3, RUNNING, RUNNING]
+
+
 async def test_a_number_that_is_not_registered_pauses_without_an_end(engine: AsyncEngine) -> None:
     campaign = await plant_campaign(engine)
 
@@ -257,3 +295,29 @@ async def test_a_pause_does_not_wait_for_those_that_requeue(engine: AsyncEngine)
         await keep_running(requeuing, [campaign], "test")
         paused = pause_campaigns(pausing, [campaign], PauseReason.OPERATOR, "test")
         assert await asyncio.wait_for(paused, 5) == [campaign]
+
+
+async def test_a_limit_per_person_is_tried_twice_in_all(engine: AsyncEngine) -> None:
+    campaign = await plant_campaign(engine)
+    (message,) = await plant_messages(engine, campaign, status="claimed")
+    limited = Retry(131049, "meta", ERRORS[131049].later, tries=ERRORS[131049].tries)
+    before = datetime.now(UTC)
+
+    async def meet(attempt: int, spent: int) -> None:
+        claimed = ClaimedMessage(message, campaign, attempt, spent, "1", {}, 0.0)
+        async with engine.begin() as connection:
+            assert await record(connection, [Result(claimed, limited)]) == 1
+
+    await meet(1, 0)
+    row = await one_row(engine, campaign)
+    assert (row.status, row.attempt) == ("pending", 2)
+    assert row.due_at is not None
+    assert timedelta(hours=24) <= row.due_at - before < timedelta(hours=27)
+
+    again = "UPDATE messages SET status = 'claimed', due_at = NULL, claimed_at = now()"
+    await run(engine, f"{again} WHERE id = :id", id=message)
+    await run(engine, "UPDATE counter_deltas SET status = 'claimed' WHERE status = 'pending'")
+    await meet(2, 1)
+
+    row = await one_row(engine, campaign)
+    assert (row.status, row.attempt, row.spent, row.error_code) == ("failed", 2, 2, 131049)

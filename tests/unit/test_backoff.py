@@ -37,3 +37,19 @@ def test_the_pair_limit_grows_by_four_up_to_half_an_hour(spent: int) -> None:
     least = min(1800, 6 * 4**spent)
 
     assert least <= delay_s(Retry(131056, "meta", timedelta(seconds=6)), spent) <= least * 1.1
+
+
+DRAWS = 10_000
+# The distance of a uniform sample of this size from its law exceeds this once in some millions.
+FAR = 0.028
+
+
+@pytest.mark.parametrize("spent", range(12))
+def test_each_delay_is_as_likely_as_any_other(spent: int) -> None:
+    bound = min(300, 2**spent)
+    delays = sorted(delay_s(Retry(131000, "meta"), spent) for _ in range(DRAWS))
+
+    assert delays[0] >= 0
+    assert delays[-1] <= bound
+    distance = max(abs(delay / bound - place / DRAWS) for place, delay in enumerate(delays))
+    assert distance < FAR

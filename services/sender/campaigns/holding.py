@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from services.sender.campaigns.lifecycle import Campaign
 from services.sender.campaigns.readiness import TokenFor, obstacles
 from services.sender.campaigns.vitals import Vitals
-from shared.domain.campaigns import ENDED, Audience, CampaignState
+from shared.domain.campaigns import ENDED, Audience, CampaignState, PauseReason
 from shared.settings import SettingsError
 
 _FACTS = text("""
@@ -20,6 +20,8 @@ SELECT
     n.paused_reason, n.paused_until, n.token_name,
     (SELECT min(due_at) FROM messages
      WHERE campaign_id = :campaign AND due_at IS NOT NULL) AS next_due,
+    (SELECT details FROM campaign_events
+     WHERE campaign_id = :campaign AND kind = 'paused' ORDER BY id DESC LIMIT 1) AS pause,
     now() AS now
 FROM numbers n WHERE n.phone_number_id = :number
 """)
@@ -69,7 +71,7 @@ async def holding(
     found = (
         _halted(facts),
         _number(facts, campaign),
-        _state(campaign),
+        _state(facts, campaign),
         await _not_ready(connection, campaign),
         _expired(facts, campaign),
         _due(facts, campaign),
@@ -91,15 +93,27 @@ def _number(facts: Row[Any], campaign: Campaign) -> Holding | None:
     return Holding("number_paused", facts.paused_reason, cure, facts.paused_until)
 
 
-def _state(campaign: Campaign) -> Holding | None:
+def _state(facts: Row[Any], campaign: Campaign) -> Holding | None:
     place = f"POST /v1/campaigns/{campaign.public_id}"
     if campaign.state == CampaignState.PAUSED:
-        return Holding("campaign_paused", campaign.pause_reason, f"{place}/resume")
+        return Holding("campaign_paused", _why_paused(facts, campaign), f"{place}/resume")
     if campaign.state == CampaignState.DRAFT:
         return Holding("not_started", None, f"{place}/start")
     if campaign.state == CampaignState.SCHEDULED:
         return Holding("scheduled", None, f"{place}/start with another at", campaign.start_at)
     return None
+
+
+def _why_paused(facts: Row[Any], campaign: Campaign) -> str | None:
+    """The reason, and what of Meta's is behind it."""
+    told = facts.pause or {}
+    if told.get("reason") != campaign.pause_reason:
+        return campaign.pause_reason
+    if campaign.pause_reason == PauseReason.BREAKER:
+        codes = ", ".join(f"{code} ({met})" for code, met in told["codes"].items())
+        return f"breaker: {told['failures']} of {told['outcomes']} failed, by code: {codes}"
+    code = told.get("code")
+    return f"{campaign.pause_reason}: Meta's code {code}" if code is not None else told["reason"]
 
 
 async def _not_ready(connection: AsyncConnection, campaign: Campaign) -> Holding | None:

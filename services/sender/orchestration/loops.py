@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from services.sender.orchestration.breaker import break_failing
 from services.sender.orchestration.canceller import skip_pending
 from services.sender.orchestration.completer import complete
 from services.sender.orchestration.folder import fold_once
@@ -23,6 +24,7 @@ def loops(engine: AsyncEngine, settings: SenderSettings) -> dict[str, tuple[floa
         "reclaimer": (5, _until_none(lambda: reclaim(engine, settings.lease_s))),
         "reconciler": (5, _until_none(lambda: reconcile(engine))),
         "completer": (2, _until_none(lambda: complete(engine))),
+        "breaker": (2, _until_none(lambda: break_failing(engine))),
         "canceller": (1, _until_none(lambda: skip_pending(engine))),
         "pruner": (
             60,

@@ -26,8 +26,10 @@ from shared.whatsapp.errors import Effect
 log = structlog.get_logger()
 
 _HOLD_S = 1.0
-# A stop that Meta or the breaker calls for: until its pause is committed and in every roster.
-_STOP_S = 2.0
+# A stop that Meta or the breaker calls for, until its pause is committed and known here.
+_STOP_S = 10.0
+# The same, for the other processes of the number.
+_TELL_S = 1.0
 # What was cut off has only to hand over its result.
 _CUT_S = 2.0
 
@@ -165,8 +167,13 @@ class Sending:
             return None
         trip = breaker.look(campaign, route.breaker, outcome, left_at, now)
         if trip is not None:
-            self._stopped[campaign] = now + _STOP_S
+            self._stop(campaign)
         return trip
+
+    def _stop(self, *campaigns: int) -> None:
+        """Let none of these leave until the roster has seen their pause."""
+        until = time.monotonic() + _STOP_S
+        self._stopped.update(dict.fromkeys(campaigns, until))
 
     async def _react(
         self, message: ClaimedMessage, outcome: Outcome, redis_slot: float, left_at: float
@@ -189,10 +196,10 @@ class Sending:
             case Effect.SLOW_NUMBER:
                 await self._slow(throttled, slot)
             case Effect.PAUSE_CAMPAIGN:
-                self._stopped[message.campaign_id] = time.monotonic() + _STOP_S
+                self._stop(message.campaign_id)
             case _:
-                self._hold(_STOP_S)
-                await self._bucket.pause(_STOP_S)
+                self._stop(*self._breakers)
+                await self._bucket.pause(_TELL_S)
 
     async def _slow(self, throttled: Throttled, redis_slot: float) -> None:
         asked = throttled.pause.total_seconds() if throttled.pause else 0.0
