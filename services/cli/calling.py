@@ -10,7 +10,7 @@ import click
 from typing_extensions import override
 
 from services.cli.environment import setting
-from services.cli.rest import Rest
+from services.cli.rest import ConflictError, Part, Rest
 
 T = TypeVar("T")
 
@@ -44,6 +44,24 @@ def call(ask: Callable[[Rest], Awaitable[T]]) -> T:
             return await ask(rest)
 
     return asyncio.run(asked())
+
+
+async def step(rest: Rest, path: str, name: str, state: str) -> Any:
+    """Ask for a step into a state; what is in it already says just that."""
+    try:
+        return await rest.post(f"{path}/{name}")
+    except ConflictError:
+        if (await rest.get(path))["state"] == state:
+            raise ConflictError(f"it is {state} already") from None
+        raise
+
+
+def tell_list(part: Part, line: Callable[[Any], str], *, as_json: bool) -> None:
+    """A line for each; that there may be more is no line of the list."""
+    tell(part.rows, "\n".join(map(line, part.rows)), as_json=as_json)
+    if part.more:
+        count = len(part.rows)
+        click.echo(f"Only the first {count:,}: --limit {10 * count} shows more.", err=True)
 
 
 def tell(answer: Any, text: str, *, as_json: bool) -> None:

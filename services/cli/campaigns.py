@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from services.cli.calling import as_json, call, campaign_id, tell
+from services.cli.calling import as_json, call, campaign_id, step, tell, tell_list
 from services.cli.campaign_report import report
 from services.cli.export import export, rejects
 from services.cli.people import recipient, recipients
@@ -42,22 +42,23 @@ def create(file: Path, *, as_json: bool) -> None:
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1))
 @as_json
 def list_campaigns(state: str | None, limit: int, *, as_json: bool) -> None:
-    """The newest campaigns: id, state, since when, name."""
+    """The newest campaigns: id, state, when it was made, name."""
     found = call(lambda rest: rest.first("/v1/campaigns", limit, state=state))
-    tell(found, "\n".join(_line(one) for one in found), as_json=as_json)
+    tell_list(found, _line, as_json=as_json)
 
 
 def _step(name: str, done: str, explained: str) -> click.Command:
-    """A command that only asks for a step of a campaign's life."""
+    """A command that only asks for a step of a campaign's life; `done` is its state then."""
 
     @click.command(name, help=explained)
     @campaign_id
     @as_json
-    def step(campaign_id: str, *, as_json: bool) -> None:
-        told = call(lambda rest: rest.post(f"/v1/campaigns/{campaign_id}/{name}"))
+    def command(campaign_id: str, *, as_json: bool) -> None:
+        path = f"/v1/campaigns/{campaign_id}"
+        told = call(lambda rest: step(rest, path, name, done))
         tell(told, f"Campaign {campaign_id} is {done}.", as_json=as_json)
 
-    return step
+    return command
 
 
 for one in (

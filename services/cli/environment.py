@@ -9,7 +9,7 @@ _POOLER = "HEADRACE_PGBOUNCER"
 
 def setting(name: str, elsewhere: str = "") -> str:
     """The value of a variable that a command cannot do without, and where it may come from."""
-    value = os.environ.get(name)
+    value = os.environ.get(name, "").strip()  # who copies one takes a space along
     if not value:
         raise ClickException(f"{name} is missing: set it in the environment{elsewhere}")
     return value

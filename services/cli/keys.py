@@ -8,6 +8,7 @@ import click
 
 from services.cli.calling import as_json, call, tell
 from services.cli.rest import Rest
+from services.cli.times import local
 
 SCOPES = ("read", "operate", "admin")
 
@@ -51,7 +52,7 @@ def revoke(name_or_id: str, *, as_json: bool) -> None:
 
 
 async def _all(rest: Rest) -> list[dict[str, Any]]:
-    return await rest.first("/v1/keys", sys.maxsize)
+    return (await rest.first("/v1/keys", sys.maxsize)).rows
 
 
 async def _revoke(rest: Rest, name_or_id: str) -> dict[str, Any]:
@@ -69,7 +70,8 @@ async def _revoke(rest: Rest, name_or_id: str) -> dict[str, Any]:
 
 
 def _line(key: Mapping[str, Any]) -> str:
-    used = f"  used {key['last_used_at']}" if key["last_used_at"] else "  never used"
-    ended = f"  revoked {key['revoked_at']}" if key["revoked_at"] else ""
+    used = f"  used {local(key['last_used_at'])}" if key["last_used_at"] else "  never used"
+    ended = f"  revoked {local(key['revoked_at'])}" if key["revoked_at"] else ""
     scopes = ",".join(key["scopes"])
-    return f"{key['id']:>4}  {key['name']:<24}  {scopes:<20}  {key['created_at']}{used}{ended}"
+    made = local(key["created_at"])
+    return f"{key['id']:>4}  {key['name']:<24}  {scopes:<20}  {made}{used}{ended}"

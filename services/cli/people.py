@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from services.cli.calling import as_json, call, campaign_id, tell
+from services.cli.calling import as_json, call, campaign_id, tell, tell_list
 from services.cli.times import local
 from shared.domain.status import Status
 
@@ -21,11 +21,11 @@ TIMES = ("due_at", "claimed_at", "accepted_at", "sent_at", "delivered_at", "read
 def recipients(
     campaign_id: str, status: str | None, error_code: int | None, limit: int, *, as_json: bool
 ) -> None:
-    """List recipients: id, number, status and why, your external_id."""
+    """List recipients: id, number, status and why (Meta's code, or ours), your external_id."""
     path = f"/v1/campaigns/{campaign_id}/recipients"
     wanted = {"status": status, "error_code": error_code}
     found = call(lambda rest: rest.first(path, limit, **wanted))
-    tell(found, "\n".join(_line(one) for one in found), as_json=as_json)
+    tell_list(found, _line, as_json=as_json)
 
 
 @click.command("recipient")

@@ -2,10 +2,13 @@
 
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 import httpx
+
+from services.cli.unreachable import why
 
 # An upload of millions is answered when the last row is in the table.
 UPLOAD_SECONDS = 3600.0
@@ -29,11 +32,23 @@ class NotFoundError(RestError):
     """The API knows no such thing."""
 
 
+class ConflictError(RestError):
+    """The state of the thing does not allow it."""
+
+
 class AwayError(RestError):
     """Nobody answers, or not now."""
 
 
-REFUSALS = {404: NotFoundError, 502: AwayError, 503: AwayError, 504: AwayError}
+REFUSALS = {404: NotFoundError, 409: ConflictError, 502: AwayError, 503: AwayError, 504: AwayError}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The beginning of a list, and whether more may follow."""
+
+    rows: list[Any]
+    more: bool
 
 
 class Rest:
@@ -61,7 +76,7 @@ class Rest:
     async def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         return (await self._call("POST", path, json=body)).json()
 
-    async def first(self, path: str, most: int, **wanted: Any) -> list[Any]:
+    async def first(self, path: str, most: int, **wanted: Any) -> Part:
         """So many of a list at most, page by page; a page may be short although more follow."""
         found: list[Any] = []
         following: str | None = None
@@ -72,7 +87,7 @@ class Rest:
             following = told["next_cursor"]
             if following is None:
                 break
-        return found
+        return Part(found, following is not None)
 
     async def upload(
         self,
@@ -115,7 +130,7 @@ class Rest:
         except httpx.InvalidURL:
             raise RestError(f"{path!r} is no path of the API") from None
         except httpx.TransportError as error:
-            message = f"{self._client.base_url} does not answer ({type(error).__name__})"
+            message = f"{self._client.base_url} does not answer ({why(error)})"
             raise AwayError(message) from None
 
 
@@ -125,14 +140,18 @@ def _refused(method: str, path: str, answer: httpx.Response) -> RestError:
 
 
 def _client(url: str, key: str) -> httpx.AsyncClient:
+    if not url.startswith(("http://", "https://")):
+        raise RestError(
+            "HEADRACE_URL is no address of a server: it begins with http:// or https://"
+        )
+    if not key.isascii() or not key.isprintable():
+        raise RestError("HEADRACE_KEY holds a character that no key has")
     headers = {"Authorization": f"Bearer {key}"}
     try:
         # A proxy of the user's shell has no business between us and our own service.
         return httpx.AsyncClient(base_url=url, headers=headers, timeout=30, trust_env=False)
     except httpx.InvalidURL:
         raise RestError("HEADRACE_URL is no address of a server") from None
-    except UnicodeError:
-        raise RestError("HEADRACE_KEY holds a character that no key has") from None
 
 
 async def _chunks(file: Path, sent: Callable[[int], object]) -> AsyncGenerator[bytes]:

@@ -1,8 +1,9 @@
 """`headrace campaign upload`: a file of recipients, told by its name what it is."""
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
@@ -10,6 +11,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from services.cli.calling import as_json, call, campaign_id, tell
 
+ROWS_SHOWN = 5
 KINDS = {"csv": "text/csv", "ndjson": "application/x-ndjson", "json": "application/json"}
 SUFFIXES = {
     ".csv": "csv",
@@ -36,9 +38,29 @@ def upload(campaign_id: str, file: Path, kind: str | None, *, as_json: bool) -> 
     headers = headers_for(file, kind)
     with _progress(file) as sent:
         told = call(lambda rest: rest.upload(campaign_id, file, headers, sent))
-    lines = ["{accepted} accepted, {duplicate} duplicate, {invalid} invalid".format(**told)]
-    lines += [f"row {reject['row']}: {reject['reason']}" for reject in told["rejects"]]
-    tell(told, "\n".join(lines), as_json=as_json)
+    counts = "{accepted} accepted, {duplicate} duplicate, {invalid} invalid".format(**told)
+    tell(told, "\n".join([counts, *_refused(campaign_id, told)]), as_json=as_json)
+
+
+def _refused(campaign_id: str, told: Mapping[str, Any]) -> Iterator[str]:
+    """The rows of each reason, of those that the API tells, and where all of them are."""
+    rows: dict[str, list[int]] = {}
+    for reject in told["rejects"]:
+        rows.setdefault(reject["reason"], []).append(reject["row"])
+    for reason, found in rows.items():
+        yield f"{_rows(found)}: {reason}"
+    left_out = told["duplicate"] + told["invalid"] - len(told["rejects"])
+    if left_out > 0:
+        yield f"and {left_out:,} more rows"
+    if rows:
+        yield f"All of them, as they came: headrace campaign rejects {campaign_id}"
+
+
+def _rows(found: list[int]) -> str:
+    if len(found) == 1:
+        return f"row {found[0]}"
+    first = ", ".join(map(str, found[:ROWS_SHOWN]))
+    return f"{len(found)} rows ({first}{', …' if len(found) > ROWS_SHOWN else ''})"
 
 
 def headers_for(file: Path, kind: str | None) -> Mapping[str, str]:

@@ -7,6 +7,7 @@ import pytest
 from pytest_httpx import HTTPXMock
 
 from services.cli.app import main
+from services.cli.times import local
 
 URL = "http://sender.test"
 KEYS = f"{URL}/v1/keys"
@@ -62,9 +63,9 @@ def test_the_list_goes_on_to_its_end(headrace, httpx_mock: HTTPXMock, capsys) ->
     )
     assert headrace("keys", "list") == 0
     first, second = capsys.readouterr().out.splitlines()
-    assert first.split() == ["1", "admin", "read", SINCE, "used", USED]
-    revoked = ["revoked", "2026-02-02T00:00:00Z"]
-    assert second.split() == ["2", "billing", "read", SINCE, "never", "used", *revoked]
+    assert first.split() == ["1", "admin", "read", *f"{local(SINCE)} used {local(USED)}".split()]
+    revoked = f"{local(SINCE)} never used revoked {local('2026-02-02T00:00:00Z')}"
+    assert second.split() == ["2", "billing", "read", *revoked.split()]
 
 
 @pytest.mark.parametrize("said", ["billing", "3"])

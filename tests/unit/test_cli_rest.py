@@ -56,7 +56,7 @@ def test_an_answer_of_something_else_is_one_line(headrace, httpx_mock: HTTPXMock
 def test_a_sender_that_is_away_is_one_line(headrace, httpx_mock: HTTPXMock, capsys) -> None:
     httpx_mock.add_exception(httpx.ConnectError("refused"))
     assert headrace("halt") == 1
-    assert capsys.readouterr().err == f"headrace: {URL} does not answer (ConnectError)\n"
+    assert capsys.readouterr().err == f"headrace: {URL} does not answer (nobody listens there)\n"
 
 
 def test_a_missing_setting_is_named(headrace, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
@@ -86,7 +86,13 @@ def test_migrate_reads_a_secret_from_a_file(headrace, monkeypatch, capsys, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("HEADRACE_KEY", "schlüssel"), ("HEADRACE_URL", "http://[::bad")]
+    ("name", "value"),
+    [
+        ("HEADRACE_KEY", "schlüssel"),
+        ("HEADRACE_KEY", "two\nlines"),
+        ("HEADRACE_URL", "http://[::bad"),
+        ("HEADRACE_URL", "sender.test:8000"),
+    ],
 )
 def test_an_unusable_setting_is_one_line(headrace, monkeypatch, capsys, name, value) -> None:
     monkeypatch.setenv(name, value)
@@ -101,6 +107,16 @@ def test_what_is_no_id_is_one_line(headrace, capsys, said: str) -> None:
     assert headrace("campaign", "start", said) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.endswith("is no id; `headrace campaign list` shows them")
+
+
+def test_what_was_copied_along_with_a_setting_is_no_part_of_it(
+    headrace, monkeypatch, httpx_mock: HTTPXMock
+) -> None:
+    monkeypatch.setenv("HEADRACE_URL", f"{URL}\n")
+    monkeypatch.setenv("HEADRACE_KEY", " a key ")
+    httpx_mock.add_response(method="POST", url=f"{URL}/v1/halt", json={})
+    assert headrace("halt") == 0
+    assert httpx_mock.get_requests()[0].headers["Authorization"] == "Bearer a key"
 
 
 NUMBER = f"{URL}/v1/phone-numbers/1065"

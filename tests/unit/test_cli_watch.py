@@ -80,7 +80,7 @@ def test_a_sender_that_restarts_does_not_end_it(
 def test_a_mistake_is_told_at_once(headrace, httpx_mock: HTTPXMock, capsys) -> None:
     httpx_mock.add_exception(httpx.ConnectError("refused"), url=CAMPAIGN)
     assert headrace("campaign", "watch", ID) == 1
-    assert capsys.readouterr().err == f"headrace: {URL} does not answer (ConnectError)\n"
+    assert capsys.readouterr().err == f"headrace: {URL} does not answer (nobody listens there)\n"
 
 
 def test_what_is_refused_on_the_way_ends_it(headrace, httpx_mock: HTTPXMock, capsys) -> None:
