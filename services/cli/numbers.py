@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
-from services.cli.calling import as_json, call, tell
+from services.cli.calling import as_json, call, step, tell, tell_list
 from services.cli.rest import NotFoundError, Rest
+from services.cli.times import local
 
 SETTINGS = ("waba_id", "rate", "headroom", "portfolio_id", "token")
 
@@ -50,20 +51,21 @@ async def _set_number(rest: Rest, path: str, given: dict[str, Any]) -> Any:
 @number.command("list")
 @as_json
 def list_numbers(*, as_json: bool) -> None:
-    """All numbers: id, account, pace, state and why."""
+    """All numbers: id, account, pace of campaigns and of all, state and why."""
     found = call(lambda rest: rest.first("/v1/phone-numbers", sys.maxsize))
-    tell(found, "\n".join(_line(one) for one in found), as_json=as_json)
+    tell_list(found, _line, as_json=as_json)
 
 
 def _step(name: str, done: str) -> click.Command:
     @click.command(name, help=f"{name.capitalize()} a number.")
     @click.argument("phone_number_id")
     @as_json
-    def step(phone_number_id: str, *, as_json: bool) -> None:
-        told = call(lambda rest: rest.post(f"/v1/phone-numbers/{phone_number_id}/{name}"))
+    def command(phone_number_id: str, *, as_json: bool) -> None:
+        path = f"/v1/phone-numbers/{phone_number_id}"
+        told = call(lambda rest: step(rest, path, name, done))
         tell(told, f"Number {phone_number_id} is {done}.", as_json=as_json)
 
-    return step
+    return command
 
 
 number.add_command(_step("pause", "paused"))
@@ -81,7 +83,7 @@ def campaign_rate(one: Mapping[str, Any]) -> float:
 
 def _line(one: Mapping[str, Any]) -> str:
     reason = f" ({one['paused_reason']})" if one["paused_reason"] else ""
-    until = f" until {one['paused_until']}" if one["paused_until"] else ""
+    until = f" until {local(one['paused_until'])}" if one["paused_until"] else ""
     pace = f"{campaign_rate(one):.4g}/s of {one['rate']}/s"
     ids = f"{one['phone_number_id']:<18}  {one['waba_id']:<18}"
     return f"{ids}  {pace:<14}  {one['state']}{reason}{until}"

@@ -10,6 +10,7 @@ import pytest
 from pytest_httpx import HTTPXMock
 
 from services.cli.app import main
+from services.cli.times import local
 
 URL = "http://sender.test"
 ID = "01a23291-73e8-72a4-ba13-c021787c9a78"
@@ -156,7 +157,15 @@ def test_numbers_are_listed_with_what_campaigns_may_use(
     assert headrace("number", "list") == 0
     plain, slow = capsys.readouterr().out.splitlines()
     assert plain.split() == ["1065", "1", "64/s", "of", "80/s", "active"]
-    assert slow.split()[2:] == ["15.84/s", "of", "80/s", "paused", "(throttled)", "until", AT]
+    assert slow.split()[2:] == [
+        "15.84/s",
+        "of",
+        "80/s",
+        "paused",
+        "(throttled)",
+        "until",
+        *local(AT).split(),
+    ]
 
 
 def test_a_check_says_what_it_takes(headrace, httpx_mock: HTTPXMock, capsys) -> None:
@@ -280,13 +289,60 @@ def test_recipients_are_listed_over_short_pages(headrace, httpx_mock: HTTPXMock,
     httpx_mock.add_response(url=f"{path}?{wanted}&limit=1&cursor=y", json=page(PERSON, cursor="z"))
     options = ("--status", "failed", "--error-code", "131026", "--limit", "2")
     assert headrace("campaign", "recipients", ID, *options) == 0
-    first, second = capsys.readouterr().out.splitlines()
+    shown = capsys.readouterr()
+    assert shown.err == "Only the first 2: --limit 20 shows more.\n"
+    first, second = shown.out.splitlines()
     # What a caller named somebody must not steer the terminal.
     assert (
         first
         == second
         == ("       7  +447400131026     failed     131026 Message undeliverable  A\ufffd[31m")
     )
+
+
+def test_a_whole_list_says_nothing_of_more(headrace, httpx_mock: HTTPXMock, capsys) -> None:
+    httpx_mock.add_response(json=page(PERSON))
+    assert headrace("campaign", "recipients", ID, "--json") == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_refused_rows_are_told_by_reason(
+    headrace, httpx_mock: HTTPXMock, capsys, tmp_path: Path
+) -> None:
+    file = tmp_path / "people.csv"
+    file.touch()
+    rejects = [{"row": row, "reason": "not UTF-8 text"} for row in range(2, 101)]
+    rejects.append({"row": 101, "reason": "no number"})
+    told = {"accepted": 1, "duplicate": 1, "invalid": 1300, "rejects": rejects}
+    httpx_mock.add_response(json=told)
+    assert headrace("campaign", "upload", ID, str(file)) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "99 rows (2, 3, 4, 5, 6, …): not UTF-8 text",
+        "row 101: no number",
+        "and 1,201 more rows",
+        f"All of them, as they came: headrace campaign rejects {ID}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("place", "words", "state"),
+    [
+        (CAMPAIGN, ("campaign", "pause", ID), "paused"),
+        (CAMPAIGN, ("campaign", "resume", ID), "running"),
+        (NUMBER, ("number", "pause", "1065"), "paused"),
+    ],
+)
+def test_a_step_that_was_made_before_is_refused_in_plain_words(
+    headrace, httpx_mock: HTTPXMock, capsys, place, words, state
+) -> None:
+    refusal = {"detail": "it is paused and its audience is closed", "errors": []}
+    httpx_mock.add_response(method="POST", status_code=409, json=refusal, is_reusable=True)
+    httpx_mock.add_response(method="GET", url=place, json={"state": state})
+    assert headrace(*words) == 1
+    assert capsys.readouterr().err == f"headrace: it is {state} already\n"
+    httpx_mock.add_response(method="GET", url=place, json={"state": "completed"})
+    assert headrace(*words) == 1
+    assert "its audience is closed" in capsys.readouterr().err
 
 
 def test_one_recipient_is_shown_with_what_meta_said(
