@@ -120,12 +120,13 @@ class SenderSettings(DatabaseSettings):
     def token_for(self, name: str | None) -> str:
         """The access token of a number; `name` stands for `HEADRACE_ACCESS_TOKEN_<NAME>`.
 
-        Raises `SettingsError` that names the variable, never its value.
+        A file is read each time, so that a new token acts without a restart. Raises
+        `SettingsError` that names the variable, never its value.
         """
-        if name is None:
-            return self.access_token.get_secret_value()
-        variable = f"{_TOKEN}_{name.upper()}"
+        variable = f"{_TOKEN}_{name.upper()}" if name else _TOKEN
         path = os.environ.get(f"{variable}_FILE")
+        if name is None and path is None:
+            return self.access_token.get_secret_value()
         token = read_secret(f"{variable}_FILE", path) if path else os.environ.get(variable)
         if not token:
             raise SettingsError(f"{variable}: is missing (set it in the environment, or as a file)")

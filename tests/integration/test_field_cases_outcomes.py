@@ -5,6 +5,7 @@ import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -25,6 +26,7 @@ from planting import (
     statuses,
 )
 from redis.asyncio import Redis
+from sender_api import SETTINGS
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 from waiting import until
@@ -281,6 +283,44 @@ async def test_er_11_a_dead_token_fails_nobody(
 
     assert len(accepted) == len(set(accepted)) == 80
     assert len(meta.requests) <= 80 + MOMENT
+    await check_counters(engine, campaign)
+
+
+@pytest.mark.parametrize("name", [None, "clinic"])
+async def test_au_01_a_new_token_in_its_file_acts_without_a_restart(
+    engine: AsyncEngine,
+    redis: Redis,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str | None,
+) -> None:
+    secret = tmp_path / "token"
+    secret.write_text("TOKEN-OLD\n")
+    variable = "HEADRACE_ACCESS_TOKEN" + (f"_{name.upper()}" if name else "")
+    monkeypatch.setenv(f"{variable}_FILE", str(secret))
+    await plant_number(engine, rate=400, headroom=0, token_name=name)
+    campaign = await plant_campaign(engine)
+    await plant_messages(engine, campaign, 60)
+    bearers: list[str] = []
+
+    def answer(body: dict[str, Any]) -> httpx.Response:
+        bearers.append(meta.requests[-1].headers["authorization"])
+        good = len(bearers) <= 10 or bearers[-1] == "Bearer TOKEN-NEW"
+        return accept(body) if good else error(401, {"code": 190, "error_subcode": 463})
+
+    meta = Meta(answer)
+    async with wired(meta), sending(engine, redis, meta, token_for=SETTINGS.token_for):
+        state = partial(campaign_state, engine, campaign)
+        await until(state, BOUND_S, is_right=paused_for("token"))
+        await become(engine, campaign, accepted=10, pending=50)
+        before = len(bearers)
+
+        secret.write_text("TOKEN-NEW\n")
+        await run(engine, RESUME)
+        await become(engine, campaign, accepted=60)
+
+    assert set(bearers[:before]) == {"Bearer TOKEN-OLD"}
+    assert bearers[before:] == ["Bearer TOKEN-NEW"] * 50
     await check_counters(engine, campaign)
 
 

@@ -150,3 +150,26 @@ def test_tokens_of_numbers(monkeypatch, tmp_path):
     assert settings.token_for("clinic") == "TEST-TOKEN-03"
     with pytest.raises(SettingsError, match="HEADRACE_ACCESS_TOKEN_SHOP: is missing"):
         settings.token_for("shop")
+
+
+@pytest.mark.parametrize("name", [None, "clinic"])
+def test_au_01_a_token_in_a_file_is_read_each_time(monkeypatch, tmp_path, name):
+    variable = "HEADRACE_ACCESS_TOKEN" + ("_CLINIC" if name else "")
+    secret = tmp_path / "secret"
+    secret.write_text("TEST-TOKEN-04\n")
+    monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv(f"{variable}_FILE", str(secret))
+    if name:
+        monkeypatch.setenv("HEADRACE_ACCESS_TOKEN", "TEST-TOKEN-01")
+    settings = SenderSettings.load()
+    assert settings.token_for(name) == "TEST-TOKEN-04"
+
+    secret.write_text("TEST-TOKEN-05")
+    assert settings.token_for(name) == "TEST-TOKEN-05"
+    for wrong in ("", "tökén", "TEST\nTOKEN"):
+        secret.write_text(wrong)
+        with pytest.raises(SettingsError, match=f"^{variable}: "):
+            settings.token_for(name)
+    secret.unlink()
+    with pytest.raises(SettingsError, match=f"^{variable}_FILE: cannot read"):
+        settings.token_for(name)
