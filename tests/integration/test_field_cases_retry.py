@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections import Counter
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -26,6 +27,7 @@ from planting import (
 )
 from redis.asyncio import Redis
 from sender_api import Api
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 from waiting import until
 
@@ -140,6 +142,20 @@ async def test_rd_08_a_row_that_breaks_breaks_nothing_else(
     assert failed[ninth].error_code == UNDELIVERABLE
     assert len(meta.times_sent) == 49
     assert set(meta.times_sent.values()) == {1}
+
+
+async def test_cl_02_a_webhook_is_not_from_the_future_whatever_ingests_clock_says(
+    engine: AsyncEngine,
+) -> None:
+    """What stays unknown is sent again only when the number was seen alive for long enough."""
+    ahead = datetime.now(UTC) + timedelta(minutes=5)
+    await put(engine, webhook([], NUMBER), at=ahead)
+    await apply_once(engine, await Installation(engine, None).id())
+    async with engine.connect() as connection:
+        seen = text(
+            "SELECT received_at <= now() FROM webhook_heartbeats WHERE phone_number_id = :n"
+        )
+        assert await connection.scalar(seen, {"n": NUMBER}) is True
 
 
 async def test_rd_10_a_person_with_two_attempts_counts_once(

@@ -6,7 +6,6 @@ that goes on after the one before meets no row twice, however fast it fails agai
 
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final
 
 from sqlalchemy import TextClause, text
@@ -138,7 +137,7 @@ async def retry(
 
     A completed campaign runs again. Raises `CampaignRefused` where nothing may leave any more.
     """
-    _check_may_send(campaign)
+    await _check_may_send(connection, campaign)
     found = await _find(connection, campaign, status, codes, after)
     if not found.ids:
         return Step(0, found.next_id)
@@ -163,11 +162,12 @@ async def settle(connection: AsyncConnection, campaign: Campaign, after: int, ac
     return Step(moved, found.next_id)
 
 
-def _check_may_send(campaign: Campaign) -> None:
+async def _check_may_send(connection: AsyncConnection, campaign: Campaign) -> None:
     states = (CampaignState.RUNNING, CampaignState.PAUSED, CampaignState.COMPLETED)
     if campaign.state not in states:
         raise CampaignRefused(f"the campaign is {campaign.state}: it sends nothing again")
-    if campaign.expires_at is not None and campaign.expires_at <= datetime.now(UTC):
+    expired = text("SELECT coalesce(CAST(:at AS timestamptz) <= now(), false)")
+    if await connection.scalar(expired, {"at": campaign.expires_at}):
         raise CampaignRefused("the campaign has expired: it sends nothing again")
 
 
