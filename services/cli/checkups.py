@@ -4,15 +4,17 @@ import resource
 import time
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 import asyncpg
 import httpx
 from alembic.script import ScriptDirectory
 from pydantic import BeforeValidator, Field
 from pydantic_settings import NoDecode
-from redis.exceptions import RedisError
+from redis.exceptions import AuthenticationError, RedisError
 
+from services.cli.unreachable import why
 from shared.db.engine import POOLED
 from shared.db.migrations import alembic_config
 from shared.domain.phones import prefixes
@@ -26,6 +28,7 @@ CLOCK_SECONDS = 2.0
 OLDEST_POSTGRES, OLDEST_REDIS = 15, 7
 # Database, Redis, callers and logs, beside the messages on the wire.
 OTHER_FILES = 256
+META = "https://graph.facebook.com"
 # Far longer than Meta takes, and than counts take to be folded.
 WEBHOOK_DELAY = timedelta(minutes=10)
 
@@ -34,7 +37,7 @@ _NUMBERS = """
         SELECT max(minute) FROM campaigns JOIN campaign_counters ON campaign_id = campaigns.id
         WHERE campaigns.phone_number_id = numbers.phone_number_id
           AND status = 'accepted' AND entered > 0
-    )
+    ), paused_reason IS NOT DISTINCT FROM 'operator'
     FROM numbers LEFT JOIN webhook_heartbeats AS heard USING (phone_number_id) ORDER BY 1
 """
 
@@ -43,7 +46,7 @@ class DoctorSettings(DatabaseSettings):
     """Those of a sender, since the doctor looks at what a sender would meet."""
 
     redis_url: Secret = Field(validation_alias="REDIS_URL")
-    graph_url: str = "https://graph.facebook.com"
+    graph_url: str = META
     graph_version: str = "v25.0"
     access_token: Secret
     concurrency: int = 512
@@ -61,10 +64,19 @@ class Finding:
     cure: str | None = None
     warning: bool = False
 
+    @property
+    def level(self) -> Literal["well", "warn", "sick"]:
+        if self.cure is None:
+            return "well"
+        return "warn" if self.warning else "sick"
+
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A registered number, when a webhook of it last came, and when Meta last took a message."""
+    """A registered number, when a webhook of it last came, and when Meta last took a message.
+
+    `put_aside`: an operator has paused it.
+    """
 
     phone_number_id: str
     waba_id: str
@@ -72,10 +84,26 @@ class Number:
     token_name: str | None = None
     heard_at: datetime | None = None
     accepted_at: datetime | None = None
+    put_aside: bool = False
 
 
 def away(part: str, error: Exception) -> Finding:
-    return Finding(part, f"does not answer ({type(error).__name__})", "start it, or mend its URL")
+    if isinstance(error, asyncpg.PostgresError):
+        said = next(iter(str(error).splitlines()), type(error).__name__)
+        return Finding(part, f"refuses us: {said}", "mend that, or its URL")
+    if isinstance(error, AuthenticationError):
+        return Finding(part, "refuses us", "mend user and password in its URL")
+    return Finding(part, f"does not answer ({why(error)})", "start it, or mend its URL")
+
+
+def meta(url: str, version: str) -> Finding:
+    """Whom a sender asks: who rehearses must not think that somebody gets a message."""
+    address = urlsplit(url)
+    if url.rstrip("/") == META:
+        return Finding("Meta", f"{address.hostname}, {version}")
+    place = f"HEADRACE_GRAPH_URL is {address.hostname}:{address.port or address.scheme}"
+    cure = f"for real messages, HEADRACE_GRAPH_URL={META}"
+    return Finding("Meta", f"{place}, not Meta's own", cure, warning=True)
 
 
 def database_findings(told: dict[str, Any], newest: str | None) -> list[Finding]:

@@ -12,7 +12,7 @@ import click
 from services.cli import checkups
 from services.cli.calling import as_json, tell
 from services.cli.checkups import AWAY, DoctorSettings, Finding, Number
-from services.cli.meta_checkups import look, open_graph
+from services.cli.meta_checkups import look, open_graph, unseen
 from shared.settings import SettingsError, read_secret
 
 # What `headrace up` writes for as long as it runs.
@@ -24,8 +24,9 @@ OF_UP = Path(".headrace/sender.env")
 def doctor(*, as_json: bool) -> None:
     """Look at what a sender needs; run it where and as the sender runs."""
     findings = asyncio.run(examine(_settings()))
-    tell([asdict(one) for one in findings], "\n".join(map(_line, findings)), as_json=as_json)
-    sick = sum(_is_sick(one) for one in findings)
+    told = [asdict(one) | {"level": one.level} for one in findings]
+    tell(told, "\n".join(map(_line, findings)), as_json=as_json)
+    sick = sum(one.level == "sick" for one in findings)
     if sick:
         raise click.ClickException(f"{sick} of {len(findings)} need a cure")
 
@@ -49,6 +50,7 @@ async def examine(settings: DoctorSettings) -> list[Finding]:
         *await _found("redis", checkups.look_at_redis(redis.get_secret_value())),
         checkups.files(settings.concurrency),
         checkups.recipients(settings.allowed_recipients),
+        checkups.meta(settings.graph_url, settings.graph_version),
         *await _numbers(settings),
     ]
 
@@ -73,9 +75,12 @@ async def _meta(settings: DoctorSettings, name: str | None, known: list[Number])
     try:
         token = _own(variable) if name else settings.access_token.get_secret_value()
     except SettingsError as error:
-        return [Finding(f"token {variable}", str(error), "set it for the sender")]
+        return [Finding(f"token {variable}", str(error), "set it for the sender"), *unseen(known)]
     async with open_graph(base, token, variable) as graph:
-        return await _found(f"Meta with {variable}", look(graph, token, known))
+        try:
+            return await look(graph, token, known)
+        except AWAY as error:
+            return [checkups.away(f"Meta with {variable}", error), *unseen(known)]
 
 
 def _own(variable: str) -> str:
@@ -94,12 +99,8 @@ async def _found(part: str, look: Awaitable[list[Finding]]) -> list[Finding]:
         return [checkups.away(part, error)]
 
 
-def _is_sick(finding: Finding) -> bool:
-    return finding.cure is not None and not finding.warning
-
-
 def _line(finding: Finding) -> str:
     if finding.cure is None:
         return f"well  {finding.part}: {finding.found}"
-    word = "warn" if finding.warning else "SICK"
+    word = "SICK" if finding.level == "sick" else finding.level
     return f"{word}  {finding.part}: {finding.found}; cure: {finding.cure}"

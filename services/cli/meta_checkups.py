@@ -3,7 +3,7 @@
 import time
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -74,18 +74,47 @@ async def open_graph(base: str, token: str, variable: str) -> AsyncGenerator[Gra
 
 
 async def look(graph: Graph, token: str, numbers: Sequence[Number]) -> list[Finding]:
-    """The token, then what it opens; nothing more of one that opens nothing."""
+    """The token, then what it opens."""
     told = await graph.get("debug_token", input_token=token)
     found = [token_finding(graph.variable, told, time.time())]
     if _opens_nothing(told):
-        return found
-    for waba_id in dict.fromkeys(number.waba_id for number in numbers):
+        return found + unseen(numbers)
+    for waba_id, of_account in _by_account(numbers).items():
         apps = await graph.get(f"{waba_id}/subscribed_apps")
-        found.append(account_finding(graph, waba_id, apps, _app_of(told)))
+        finding = account_finding(graph, waba_id, apps, _app_of(told))
+        found.append(_milder(finding, put_aside=all(one.put_aside for one in of_account)))
     for number in numbers:
         node = await graph.get(number.phone_number_id, fields=",".join(FIELDS))
-        found.append(number_finding(graph, number, node))
+        finding = number_finding(graph, number, node)
+        found.append(_milder(finding, put_aside=number.put_aside))
     return found
+
+
+def unseen(numbers: Sequence[Number]) -> list[Finding]:
+    """A line for each number also where nobody could ask for it."""
+    parts = [
+        *(f"account {waba_id}" for waba_id in _by_account(numbers)),
+        *(f"number {number.phone_number_id}" for number in numbers),
+    ]
+    return [
+        Finding(part, "not looked at", "first that of the line above", warning=True)
+        for part in parts
+    ]
+
+
+def _by_account(numbers: Sequence[Number]) -> dict[str, list[Number]]:
+    found: dict[str, list[Number]] = {}
+    for number in numbers:
+        found.setdefault(number.waba_id, []).append(number)
+    return found
+
+
+def _milder(finding: Finding, *, put_aside: bool) -> Finding:
+    """Nothing leaves from a number that an operator paused, so nothing of it is in the way."""
+    if not put_aside:
+        return finding
+    shown = f"{finding.found} (paused by an operator)"
+    return replace(finding, found=shown, warning=finding.cure is not None)
 
 
 def token_finding(variable: str, told: Told | Refusal, now: float) -> Finding:

@@ -21,7 +21,7 @@ _WORDS = (
     ((ssl.SSLCertVerificationError,), "its certificate is not valid"),
     ((ssl.SSLError,), "it does not speak TLS"),
     ((TimeoutError, httpx.TimeoutException), "it took too long"),
-    ((ConnectionRefusedError, httpx.ConnectError), "nobody listens there"),
+    ((ConnectionRefusedError, FileNotFoundError, httpx.ConnectError), "nobody listens there"),
     ((ConnectionError, httpx.NetworkError), "the connection broke"),
     ((httpx.RemoteProtocolError,), "it speaks no HTTP, or broke off"),
 )

@@ -40,6 +40,8 @@ def upload(campaign_id: str, file: Path, kind: str | None, *, as_json: bool) -> 
         told = call(lambda rest: rest.upload(campaign_id, file, headers, sent))
     counts = "{accepted} accepted, {duplicate} duplicate, {invalid} invalid".format(**told)
     tell(told, "\n".join([counts, *_refused(campaign_id, told)]), as_json=as_json)
+    if told["invalid"] and not told["accepted"] + told["duplicate"]:
+        raise click.ClickException("nobody was added: every row was refused")
 
 
 def _refused(campaign_id: str, told: Mapping[str, Any]) -> Iterator[str]:

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 import asyncpg
 import httpx
@@ -75,7 +76,7 @@ def test_a_database_without_schema_is_told(doctor: Doctor, capsys) -> None:
     shown = capsys.readouterr()
     assert sick(shown.out) == ["SICK  migrations"]
     assert "headrace migrate" in shown.out
-    assert shown.err == "headrace: 1 of 10 need a cure\n"
+    assert shown.err == "headrace: 1 of 11 need a cure\n"
 
 
 @pytest.fixture
@@ -102,8 +103,9 @@ def test_all_is_well(
     monkeypatch.setenv("HEADRACE_ACCESS_TOKEN_OWN", TOKEN)
     assert doctor("--json") == 0
     found = json.loads(capsys.readouterr().out)
-    assert [one["part"] for one in found][-9:] == [
+    assert [one["part"] for one in found][-10:] == [
         "recipients",
+        "Meta",
         "token HEADRACE_ACCESS_TOKEN",
         "account 1",
         "number 1065",
@@ -113,7 +115,23 @@ def test_all_is_well(
         "webhooks 1065",
         "webhooks 1066",
     ]
-    assert [one for one in found if one["cure"]] == []
+    (rehearsed,) = [one for one in found if one["level"] != "well"]
+    assert (rehearsed["part"], rehearsed["level"]) == ("Meta", "warn")
+    assert "HEADRACE_GRAPH_URL is 127.0.0.1:" in rehearsed["found"]
+
+
+def test_a_number_set_by_mistake_is_put_aside_by_a_pause(
+    doctor: Doctor, schema: str, simulator: str, capsys
+) -> None:
+    asyncio.run(execute(schema, NUMBER, None))
+    play(simulator, registered=False, subscribed=False)
+    pause = "UPDATE numbers SET state = 'paused', paused_reason = $1"
+    asyncio.run(execute(schema, pause, "account"))
+    assert doctor() == 1
+    capsys.readouterr()
+    asyncio.run(execute(schema, pause, "operator"))
+    assert doctor() == 0
+    assert "warn  number 1065: " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -135,6 +153,7 @@ def test_what_meta_says_is_told(
     assert doctor() == 1
     shown = capsys.readouterr().out
     assert sick(shown) == [f"SICK  {expected}"]
+    assert "number 1065: " in shown  # also when the token opens nothing
     assert TOKEN not in shown
 
 
@@ -184,8 +203,10 @@ def test_a_number_without_token_and_a_meta_that_is_away(
     shown = capsys.readouterr().out
     own = "HEADRACE_ACCESS_TOKEN_OWN"
     assert sick(shown) == ["SICK  Meta with HEADRACE_ACCESS_TOKEN", f"SICK  token {own}"]
-    assert "does not answer" in shown
+    assert "does not answer (nobody listens there)" in shown
     assert f"{own} is missing" in shown
+    assert "warn  number 1065: not looked at" in shown
+    assert "warn  number 1066: not looked at" in shown
     assert TOKEN not in shown
 
 
@@ -206,7 +227,17 @@ def test_servers_that_are_away_are_each_told(
     assert doctor() == 1
     shown = capsys.readouterr().out
     assert sick(shown) == ["SICK  postgres", "SICK  redis"]
+    assert shown.count("does not answer (nobody listens there)") == 2
     assert "a-password" not in shown
+
+
+def test_a_database_that_is_not_there_is_told(
+    doctor: Doctor, durable_servers: EmbeddedServers, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    url = urlsplit(durable_servers.database_url())._replace(path="/elsewhere").geturl()
+    monkeypatch.setenv("DATABASE_URL", url)
+    assert doctor() == 1
+    assert 'SICK  postgres: refuses us: database "elsewhere"' in capsys.readouterr().out
 
 
 def test_servers_that_may_forget_are_told(

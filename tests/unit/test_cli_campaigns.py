@@ -112,7 +112,7 @@ def sent(httpx_mock: HTTPXMock) -> Any:
         (
             ("campaign", "upload", ID, "FILE"),
             *("POST", f"{CAMPAIGN}/recipients"),
-            {"accepted": 0, "duplicate": 0, "invalid": 1, "rejects": [{"row": 2, "reason": "é"}]},
+            {"accepted": 1, "duplicate": 0, "invalid": 1, "rejects": [{"row": 2, "reason": "é"}]},
         ),
     ],
 )
@@ -322,6 +322,18 @@ def test_refused_rows_are_told_by_reason(
         "and 1,201 more rows",
         f"All of them, as they came: headrace campaign rejects {ID}",
     ]
+
+
+@pytest.mark.parametrize(("duplicate", "code"), [(0, 1), (1, 0)])
+def test_a_file_of_nothing_but_refused_rows_is_a_failure(
+    headrace, httpx_mock: HTTPXMock, capsys, tmp_path: Path, duplicate: int, code: int
+) -> None:
+    file = tmp_path / "people.csv"
+    file.touch()
+    told = {"accepted": 0, "duplicate": duplicate, "invalid": 2, "rejects": []}
+    httpx_mock.add_response(json=told)
+    assert headrace("campaign", "upload", ID, str(file)) == code
+    assert ("nobody was added" in capsys.readouterr().err) is bool(code)
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,22 @@ def test_what_was_accepted_is_followed_by_webhooks(
     assert ("nothing was sent" in finding.found) is (accepted is None)
 
 
+@pytest.mark.parametrize(
+    ("url", "level", "shown"),
+    [
+        ("https://graph.facebook.com", "well", "graph.facebook.com, v25.0"),
+        ("https://graph.facebook.com/", "well", "graph.facebook.com, v25.0"),
+        ("http://simulator:8002", "warn", "HEADRACE_GRAPH_URL is simulator:8002, not Meta's own"),
+        ("http://graph.facebook.com", "warn", "HEADRACE_GRAPH_URL is graph.facebook.com:http"),
+        ("http://u:a-password@here:1", "warn", "HEADRACE_GRAPH_URL is here:1"),
+    ],
+)
+def test_whom_a_sender_asks(url: str, level: str, shown: str) -> None:
+    finding = checkups.meta(url, "v25.0")
+    assert finding.level == level
+    assert finding.found.startswith(shown)
+
+
 def test_who_may_be_sent_to_is_told_without_a_number() -> None:
     assert "everyone" in checkups.recipients(None).found
     told = checkups.recipients(("447400123456", "49")).found

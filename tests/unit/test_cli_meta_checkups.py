@@ -1,13 +1,14 @@
 """What the doctor makes of what Meta tells."""
 
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
 from pytest_httpx import HTTPXMock
 
-from services.cli.checkups import Finding, Number
+from services.cli.checkups import Number
 from services.cli.meta_checkups import (
     SCOPES,
     Graph,
@@ -52,10 +53,6 @@ def data(**changes: Any) -> Told:
     return {"data": usual | changes}
 
 
-def state(finding: Finding) -> str:
-    return "well" if finding.cure is None else "warn" if finding.warning else "sick"
-
-
 @pytest.mark.parametrize(
     ("told", "expected", "shown"),
     [
@@ -75,7 +72,7 @@ def state(finding: Finding) -> str:
 )
 def test_a_token(told: Told | Refusal, expected: str, shown: str) -> None:
     finding = token_finding(VARIABLE, told, NOW)
-    assert state(finding) == expected
+    assert finding.level == expected
     assert shown in finding.found
     assert finding.part == f"token {VARIABLE}"
 
@@ -95,7 +92,7 @@ def test_an_account(
     graph: Graph, apps: list[Told] | None, app: str | None, expected: str, shown: str
 ) -> None:
     finding = account_finding(graph, "10", {"data": apps}, app)
-    assert state(finding) == expected
+    assert finding.level == expected
     assert shown in finding.found
     if finding.cure:
         line = f'curl -X POST -H "Authorization: Bearer ${VARIABLE}" {BASE}/10/subscribed_apps'
@@ -128,7 +125,7 @@ def test_a_number(
     graph: Graph, changes: dict[str, Any], rate: int, expected: str, shown: str
 ) -> None:
     finding = number_finding(graph, Number("1065", "10", rate), NODE | changes)
-    assert state(finding) == expected
+    assert finding.level == expected
     assert shown in finding.found
 
 
@@ -145,7 +142,7 @@ def test_a_number_that_is_not_registered_is_told_how(graph: Graph) -> None:
 def test_a_number_that_meta_does_not_show(graph: Graph) -> None:
     finding = number_finding(graph, NUMBER, Refusal(400, 100))
     assert "(400, code 100)" in finding.found
-    assert state(finding) == "sick"
+    assert finding.level == "sick"
 
 
 async def test_everything_is_asked_with_the_token_and_nothing_shows_it(
@@ -172,10 +169,27 @@ async def test_everything_is_asked_with_the_token_and_nothing_shows_it(
 async def test_a_token_that_opens_nothing_is_told_once(graph: Graph, httpx_mock: HTTPXMock) -> None:
     httpx_mock.add_response(status_code=401, json={"error": {"code": 190, "message": TOKEN}})
 
-    (finding,) = await look(graph, TOKEN, [NUMBER])
+    token, *unseen = await look(graph, TOKEN, [NUMBER])
 
-    assert state(finding) == "sick"
-    assert TOKEN not in repr(finding)
+    assert token.level == "sick"
+    assert TOKEN not in repr(token)
+    assert [(one.part, one.level) for one in unseen] == [
+        ("account 10", "warn"),
+        ("number 1065", "warn"),
+    ]
+
+
+async def test_an_account_is_put_aside_with_the_last_of_its_numbers(
+    graph: Graph, httpx_mock: HTTPXMock
+) -> None:
+    aside = [replace(NUMBER, put_aside=True), Number("1066", "10", 80)]
+    httpx_mock.add_response(url=f"{BASE}/debug_token?input_token={TOKEN}", json=data())
+    httpx_mock.add_response(json={"error": {"code": 100}}, status_code=400, is_reusable=True)
+    levels = [one.level for one in await look(graph, TOKEN, aside)]
+    assert levels == ["well", "sick", "warn", "sick"]
+    httpx_mock.add_response(url=f"{BASE}/debug_token?input_token={TOKEN}", json=data())
+    levels = [one.level for one in await look(graph, TOKEN, aside[:1])]
+    assert levels == ["well", "warn", "warn"]
 
 
 @pytest.mark.parametrize(

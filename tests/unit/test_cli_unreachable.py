@@ -19,6 +19,7 @@ def because(error: Exception, cause: Exception) -> Exception:
     [
         (httpx.ConnectError("x"), "nobody listens there"),
         (ConnectionRefusedError(), "nobody listens there"),
+        (FileNotFoundError("/run/no.socket"), "nobody listens there"),
         (because(httpx.ConnectError("x"), socket.gaierror()), "nobody knows its name"),
         (
             because(httpx.ConnectError("x"), ssl.SSLCertVerificationError()),
