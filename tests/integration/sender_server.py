@@ -3,38 +3,18 @@
 A plugin: a test module names it in `pytest_plugins` and asks for `api`.
 """
 
-import asyncio
-import socket
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-import uvicorn
-from fastapi import FastAPI
 from redis.asyncio import Redis
 from sender_api import ADMIN_KEY, SETTINGS, Api
+from serving_api import serving
 from sqlalchemy.ext.asyncio import AsyncEngine
-from waiting import until
 
 from services.sender.api.keys import ensure_admin_key
-from services.sender.api.routes import install_routes
 from services.sender.runtime import Runtime
 from shared.db.engine import create_engine
-from shared.web import install_web
-
-
-@asynccontextmanager
-async def serving(runtime: Runtime) -> AsyncGenerator[str]:
-    """The API's URL."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(_app(runtime), log_level="warning", timeout_graceful_shutdown=5)
-    server = uvicorn.Server(config)
-    running = asyncio.create_task(server.serve([listener]))
-    await until(lambda: server.started)
-    yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    server.should_exit = True
-    await running
 
 
 @pytest.fixture(scope="session")
@@ -92,17 +72,3 @@ async def api(_serving: str, engine: AsyncEngine, redis: Redis) -> AsyncGenerato
     async with Api(base_url=_serving, headers=headers, timeout=30) as client:
         yield client
         await client.post("/v1/unhalt", headers=headers)  # no other test may find it halted
-
-
-def _app(runtime: Runtime) -> FastAPI:
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncGenerator[dict[str, Runtime]]:
-        yield {"runtime": runtime}
-
-    async def ready() -> str | None:
-        return None
-
-    app = FastAPI(lifespan=lifespan)
-    install_web(app, ready)
-    install_routes(app)
-    return app

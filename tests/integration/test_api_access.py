@@ -14,6 +14,7 @@ READ, OPERATE, ADMIN = range(3)
 CALLS = [
     ("GET", "/v1/phone-numbers", READ),
     ("GET", f"/v1/phone-numbers/{NUMBER}", READ),
+    ("GET", "/v1/messages/1", READ),
     ("GET", "/v1/campaigns", READ),
     ("GET", CAMPAIGN, READ),
     ("GET", f"{CAMPAIGN}/events", READ),
@@ -30,6 +31,7 @@ CALLS = [
     ("POST", "/v1/unhalt", OPERATE),
     ("POST", f"/v1/phone-numbers/{NUMBER}/pause", OPERATE),
     ("POST", f"/v1/phone-numbers/{NUMBER}/resume", OPERATE),
+    ("POST", f"/v1/phone-numbers/{NUMBER}/messages", OPERATE),
     *(
         ("POST", f"{CAMPAIGN}/{move}", OPERATE)
         for move in ("start", "pause", "resume", "cancel", "close", "recipients", "retry", "settle")

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 from services.sender.campaigns.holding import Holding
 from shared.domain.campaigns import Audience, CampaignState, PauseReason, UnknownPolicy
 from shared.domain.status import Status
+from shared.whatsapp.live import Kind
 
 Item = TypeVar("Item")
 
@@ -186,6 +187,45 @@ class Attempt(BaseModel):
 
 
 class RecipientInFull(Recipient):
+    attempts: list[Attempt]
+
+
+class Accepted(BaseModel):
+    """A live message that Meta took; `note` where it said more than that."""
+
+    id: int
+    status: Literal[Status.ACCEPTED, Status.SENT, Status.DELIVERED, Status.READ]
+    wamid: str | None
+    note: str | None = None
+
+
+class NotKnown(BaseModel):
+    """A live message that may have left."""
+
+    id: int
+    status: Status
+    wamid: str | None
+    reason: str | None = None
+
+
+class LiveMessageNow(BaseModel):
+    """A live message and what became of it."""
+
+    id: int
+    phone_number_id: str
+    phone: str
+    type: Kind
+    created_at: datetime
+    status: Status
+    accepted_at: datetime | None
+    sent_at: datetime | None
+    delivered_at: datetime | None
+    read_at: datetime | None
+    failed_at: datetime | None
+    error_code: int | None
+    error_title: str | None
+    reason: str | None
+    wamid: str | None
     attempts: list[Attempt]
 
 

@@ -7,6 +7,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.sender.api.answers import Accepted, LiveMessageNow, NotKnown, answers
 from services.sender.api.campaign_shapes import Template
 from services.sender.api.connection import ConnectionDep
 from services.sender.api.ends import answer, refusal, skipped
@@ -104,14 +105,17 @@ class NewMessage(BaseModel):
         return compiled.render({})
 
 
-@router.post("/phone-numbers/{phone_number_id}/messages")
+@router.post(
+    "/phone-numbers/{phone_number_id}/messages",
+    responses={200: {"model": Accepted}, 202: {"model": NotKnown}},
+)
 async def send_message(
     phone_number_id: PhoneNumberId,
     body: NewMessage,
     runtime: RuntimeDep,
-    live: LiveDep,
     _: Operator,
     once: OnceDep,
+    live: LiveDep,
 ) -> JSONResponse:
     """Send one message now, ahead of campaigns, in the number's own pace.
 
@@ -154,7 +158,7 @@ async def send_message(
     return JSONResponse(made.body, made.status)
 
 
-@router.get("/messages/{message_id}")
+@router.get("/messages/{message_id}", **answers(LiveMessageNow))
 async def get_message(
     message_id: Annotated[int, Path(ge=1, lt=1 << 63)], connection: ConnectionDep, _: Reader
 ) -> dict[str, Any]:

@@ -47,7 +47,7 @@ SELECT {_COLUMNS} FROM campaigns WHERE public_id = :public_id FOR NO KEY UPDATE
 _IN_LIST = _COLUMNS.replace(" template,", " template - 'components' AS template,")
 _LIST = text(f"""
 SELECT {_IN_LIST} FROM campaigns
-WHERE (CAST(:before AS bigint) IS NULL OR id < :before)
+WHERE state <> 'live' AND (CAST(:before AS bigint) IS NULL OR id < :before)
   AND (CAST(:state AS text) IS NULL OR state = :state)
 ORDER BY id DESC LIMIT :limit
 """)  # built from constants
