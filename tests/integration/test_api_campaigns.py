@@ -241,6 +241,23 @@ async def test_what_holds_a_campaign(api: Api, engine):
     assert await held() == {}
 
 
+async def test_what_holds_a_campaign_whose_template_meta_does_not_know(api: Api, engine):
+    path = await api.draft(template={"name": "remindr", "language": "en"})
+    async with engine.begin() as connection:
+        paused = "UPDATE campaigns SET state = 'paused', pause_reason = 'template'"
+        await connection.execute(text(paused))
+        event = """
+            INSERT INTO campaign_events (campaign_id, kind, actor, details)
+            SELECT id, 'paused', 'meta', '{"reason": "template", "code": 132001}' FROM campaigns
+        """
+        await connection.execute(text(event))
+    holding = (await api.get(path)).json()["holding"]
+    (held,) = [one for one in holding if one["reason"] == "campaign_paused"]
+    assert held["detail"] == "template: Meta's code 132001"
+    assert "the template remindr approved in en, exactly so" in held["cure"]
+    assert f"then POST {path}/resume; for another template" in held["cure"]
+
+
 async def test_the_list_is_paged_from_the_newest(api: Api):
     paths = [await api.draft(name=str(place)) for place in range(5)]
     names, cursor = [], None

@@ -96,7 +96,7 @@ def _number(facts: Row[Any], campaign: Campaign) -> Holding | None:
 def _state(facts: Row[Any], campaign: Campaign) -> Holding | None:
     place = f"POST /v1/campaigns/{campaign.public_id}"
     if campaign.state == CampaignState.PAUSED:
-        return Holding("campaign_paused", _why_paused(facts, campaign), f"{place}/resume")
+        return Holding("campaign_paused", _why_paused(facts, campaign), _resumed(campaign, place))
     if campaign.state == CampaignState.DRAFT:
         return Holding("not_started", None, f"{place}/start")
     if campaign.state == CampaignState.SCHEDULED:
@@ -114,6 +114,17 @@ def _why_paused(facts: Row[Any], campaign: Campaign) -> str | None:
         return f"breaker: {told['failures']} of {told['outcomes']} failed, by code: {codes}"
     code = told.get("code")
     return f"{campaign.pause_reason}: Meta's code {code}" if code is not None else told["reason"]
+
+
+def _resumed(campaign: Campaign, place: str) -> str:
+    """What Meta misses is mended first; a campaign never takes another template."""
+    if campaign.pause_reason != PauseReason.TEMPLATE:
+        return f"{place}/resume"
+    name, language = campaign.template.get("name"), campaign.template.get("language")
+    return (
+        f"at Meta, have the template {name} approved in {language}, exactly so written, then"
+        f" {place}/resume; for another template, cancel this campaign and make a new one"
+    )
 
 
 async def _not_ready(connection: AsyncConnection, campaign: Campaign) -> Holding | None:
