@@ -77,7 +77,7 @@ def test_step_by_step(stack: Stack, folder: Path) -> None:
     parts = answer.stdout.split(f"{MARK}\n")
     told = dict(
         zip(
-            ("variables", "number", "token", "ingest", "apps", "doctor", "first"),
+            ("variables", "token", "number", "ingest", "apps", "doctor", "first"),
             parts,
             strict=True,
         )
@@ -87,7 +87,7 @@ def test_step_by_step(stack: Stack, folder: Path) -> None:
     assert told["ingest"].endswith("403\n")
     assert "Simulated app" in told["apps"]
     assert "(entries: 1)" in told["doctor"]
-    assert re.search(r"4915123456789\s+skipped\s.*not_allowed", told["first"]), told["first"]
+    assert re.search(r"447700900123\s+skipped\s.*not_allowed", told["first"]), told["first"]
     assert re.search(r"447400123456\s+(accepted|sent|delivered|read)\b", told["first"])
     ledger = httpx.get(f"{stack.simulator.url}/_sim/ledger", trust_env=False).text
     assert [json.loads(line)["to"] for line in ledger.splitlines()] == ["+447400123456"]
