@@ -21,6 +21,8 @@ _GUARD = re.compile(r"=?[\"']*(.*?)[\"']*")
 _ADDRESS = re.compile(r"(?:tel|sms|whatsapp):(.*)", re.IGNORECASE)
 _CHAT = re.compile(r"([0-9]+)@(?:s\.whatsapp\.net|c\.us)|(?:https?://)?wa\.me/\+?([0-9]+)")
 _FLOAT = re.compile(r"(\+?[0-9]{7,15})\.0+", re.ASCII)
+# What a spreadsheet makes of a long number; its last digits are gone.
+_ROUNDED = re.compile(r"[0-9](?:[.,][0-9]+)?E\+?[0-9]{1,2}", re.IGNORECASE | re.ASCII)
 _EXTENSION = re.compile(r"[0-9)]\s*(?:ext(?:ension|n)?|x|#)[.:\s]*[0-9]+", re.IGNORECASE)
 _SEVERAL = re.compile(r"[0-9].*(?:[/;,|&+]|\b(?:or|and)\b).*[0-9]", re.IGNORECASE)
 # Hyphens that typesetting puts in place of the plain one.
@@ -45,6 +47,7 @@ class Invalid:
 MISSING = Invalid("phone missing")
 MALFORMED = Invalid("phone malformed")
 SEVERAL = Invalid("more than one number")
+ROUNDED = Invalid("a spreadsheet has rounded this number: format its column as text")
 EXTENSION = Invalid("number has an extension")
 NO_COUNTRY = Invalid("national number, and the campaign has no default_country")
 NOT_IN_USE = Invalid("not a valid number")
@@ -126,12 +129,16 @@ def _unwrap(text: str) -> str | Invalid:
         text = address[1]
     if number := _FLOAT.fullmatch(text):
         return number[1]
+    bare = _SEPARATORS.sub("", text)
+    return bare if _DIGITS.fullmatch(bare) else _why_none(text)
+
+
+def _why_none(text: str) -> Invalid:
+    if _ROUNDED.fullmatch(text):
+        return ROUNDED
     if _EXTENSION.search(text):
         return EXTENSION
-    if _SEVERAL.search(text):
-        return SEVERAL
-    bare = _SEPARATORS.sub("", text)
-    return bare if _DIGITS.fullmatch(bare) else MALFORMED
+    return SEVERAL if _SEVERAL.search(text) else MALFORMED
 
 
 def _undeclared(digits: str) -> Phone | Invalid:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.phones import Invalid, Phone, is_country, normalise, prefixes
+from shared.domain.phones import ROUNDED, Invalid, Phone, is_country, normalise, prefixes
 
 MARKED = "\u202a+1 202-555-0123\u202c"
 WIDE = "".join(chr(ord(sign) + 0xFEE0) for sign in "+12025550123")  # full-width forms
@@ -81,7 +81,6 @@ def test_read(text, country, digits):
         ("+", None, "phone malformed"),
         ("+1 202 555 012²", None, "phone malformed"),
         ("+1 202 555 0125 mobile", None, "phone malformed"),
-        ("1.2025550123E10", None, "phone malformed"),
         ("+1 202-555-0123 / 0124", None, "more than one number"),
         ("+12025550123;+12025550124", None, "more than one number"),
         ("+1 202-555-0123 ext. 45", None, "number has an extension"),
@@ -189,3 +188,11 @@ def test_what_begins_no_number_is_refused_without_being_shown(entry: str) -> Non
     with pytest.raises(ValueError, match=r"^entry 2 is no number") as raised:
         prefixes(f"+49,{entry}")
     assert entry not in str(raised.value).partition("2")[2]
+
+
+@pytest.mark.parametrize(
+    "text", ["3.46123E+10", "1.2025550123E10", "3,46123e10", "4E+11", '="3.46123E+10"']
+)
+@pytest.mark.parametrize("country", [None, "ES"])
+def test_what_a_spreadsheet_has_rounded(text, country):
+    assert normalise(text, country) is ROUNDED
