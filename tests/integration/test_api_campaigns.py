@@ -93,10 +93,12 @@ async def test_an_empty_campaign_cannot_be_started(api: Api):
 
 async def test_a_template_needs_its_columns(api: Api):
     path = await api.draft()
-    assert (await api.upload(path, "phone,city\n+12025550123,Pune\n")).status_code == 201
-    answer = await api.post(f"{path}/start")
-    assert answer.status_code == 409
-    assert "name" in answer.json()["detail"]
+    answer = await api.upload(path, "phone,city\n+12025550123,Pune\n")
+    assert answer.status_code == 422
+    needs = "the template needs columns that the file lacks: name; columns found: phone, city"
+    assert answer.json()["detail"] == needs
+    (upload,) = (await api.get(path)).json()["uploads"]
+    assert (upload["state"], upload["error"]) == ("failed", needs.partition(";")[0])
 
 
 @pytest.mark.parametrize("audience", ["open", "closed"])

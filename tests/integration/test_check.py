@@ -21,7 +21,6 @@ MEMBERS = {
     *("ends_at", "webhooks_seen_at"),
 }
 NOTHING_AHEAD = {"no_webhooks"}
-OTHER_COLUMNS = "phone,city\n+12025550188,Pune\n"
 RATE = 64 / 1.01
 
 
@@ -150,22 +149,6 @@ async def test_an_upload_under_way_where_the_start_closes_the_audience(
     assert (await api.post(f"{closing}/start", json={"keep_open": True})).status_code == 200
 
 
-async def test_columns_that_a_later_file_does_not_have(api: Api) -> None:
-    path = await audience(api, 3)
-    assert await problems(api, path) == []
-    await api.upload(path, OTHER_COLUMNS)
-    (found,) = (await refused(api, path))["problems"]
-    assert found["reason"] == "missing_columns"
-    assert found["detail"].endswith("do not have: name")
-
-
-async def test_columns_that_a_file_between_others_does_not_have(api: Api) -> None:
-    path = await audience(api, 3)
-    await api.upload(path, "phone,city\n" + "".join(f"+120255502{n:02},X\n" for n in range(30)))
-    await api.upload(path, people(3, start=10))
-    assert await problems(api, path) == ["missing_columns"]
-
-
 async def test_a_token_that_is_not_set(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADRACE_ACCESS_TOKEN_SHOP", "a-secret-of-the-test")
     path = await audience(api)
@@ -220,7 +203,7 @@ async def test_all_at_once_and_in_the_refusal_too(
     monkeypatch.setenv("HEADRACE_ACCESS_TOKEN_SHOP", "a-secret-of-the-test")
     path = await api.draft()
     await api.register(token="SHOP")
-    await api.upload(path, OTHER_COLUMNS + "nothing,Rome\n")
+    await api.upload(path, people(1) + "nothing,Ana\n")
     monkeypatch.delenv("HEADRACE_ACCESS_TOKEN_SHOP")
     await api.post(f"/v1/phone-numbers/{NUMBER}/pause")
     await api.post("/v1/halt")
@@ -230,7 +213,7 @@ async def test_all_at_once_and_in_the_refusal_too(
 
     found = await checked(api, path)
 
-    expected = ["expired", "upload_under_way", "missing_columns", "token_missing"]
+    expected = ["expired", "upload_under_way", "token_missing"]
     assert reasons(found["problems"]) == expected
     assert reasons(found["warnings"]) == [
         *("halted", "number_paused", "rows_refused", "audience_closes")
@@ -344,17 +327,6 @@ async def test_an_upload_that_failed_until_another_came(api: Api) -> None:
     assert await warnings(api, path) == NOTHING_AHEAD | {"upload_failed", "audience_closes"}
     await api.upload(path, people(1, start=50))
     assert await warnings(api, path) == NOTHING_AHEAD
-
-
-async def test_rows_without_a_value_in_a_file_that_has_the_column(api: Api) -> None:
-    path = await api.draft()
-    lines = [f'{{"phone": "+49151120000{n:02}", "name": "N"}}' for n in range(20)]
-    lines[7] = '{"phone": "+4915112000099", "city": "Pune"}'
-    headers = {"content-type": "application/x-ndjson"}
-    answer = await api.post(f"{path}/recipients", content="\n".join(lines), headers=headers)
-    assert answer.json()["accepted"] == 20
-    assert await problems(api, path) == []
-    assert (await warning(api, path, "missing_values"))["detail"].endswith(": name")
 
 
 @pytest.mark.parametrize("strangers", [0, 1000])

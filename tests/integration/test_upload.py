@@ -152,7 +152,7 @@ async def test_a_value_that_postgres_does_not_take_is_no_fault_of_the_database(
     monkeypatch.setattr(rows_of_csv, "EXTERNAL_ID_LIMIT", 10_000)
     path = await api.draft()
     unpackable = secrets.token_hex(4000)
-    answer = await api.upload(path, f"phone,external_id\n+12025550123,{unpackable}\n")
+    answer = await api.upload(path, f"phone,name,external_id\n+12025550123,Ana,{unpackable}\n")
     assert answer.status_code == 422
     assert "a value cannot be stored" in answer.json()["detail"]
     assert await rows(engine, LOADED) == [(0, 0)]

@@ -13,8 +13,9 @@ PEOPLE = [
     {"phone": "+12025550123", "name": "Ana", "external_id": "A", "metadata": {"id": 7}},
     {"phone": "+1 202 555 0123", "name": "Ana again", "external_id": "B"},
     {"phone": "nonsense", "name": "=1+1", "external_id": "C"},
-    {"phone": "+12025550124", "external_id": "A"},
-    {"phone": 12025550125, "n": 3, "external_id": None},
+    {"phone": "+12025550124", "name": "Bea", "external_id": "A"},
+    {"phone": 12025550125, "name": 3, "external_id": None},
+    {"phone": "+12025550126", "n": "no name"},
 ]
 NDJSON = {"content-type": "application/x-ndjson"}
 JSON = {"content-type": "application/json"}
@@ -38,15 +39,16 @@ async def test_every_row_is_accounted_for(api: Api, engine, body, headers):
     answer = await api.upload(path, body, **headers)
     assert answer.status_code == 201, answer.text
     told = answer.json()
-    assert (told["rows"], told["accepted"], told["duplicate"], told["invalid"]) == (5, 2, 1, 2)
+    assert (told["rows"], told["accepted"], told["duplicate"], told["invalid"]) == (6, 2, 1, 3)
     assert told["rejects"] == [
         {"row": 2, "reason": "duplicate"},
         {"row": 3, "reason": "phone malformed"},
         {"row": 4, "reason": "external_id is already used"},
+        {"row": 6, "reason": "no value for name"},
     ]
     assert await rows(engine, KEPT) == [
         ("12025550123", "A", '{"name": "Ana"}', '{"id": 7}'),
-        ("12025550125", None, '{"n": "3"}', None),
+        ("12025550125", None, '{"name": "3"}', None),
     ]
     assert (await api.get(path)).json()["counts"]["pending"] == 2
 

@@ -276,10 +276,11 @@ async def test_a_drain_waits_for_what_is_on_the_wire(engine: AsyncEngine, redis:
     assert await statuses(engine, campaign) == {"accepted": sent, **left}
 
 
-async def test_a_missing_column_fails_its_row_alone(engine: AsyncEngine, redis: Redis) -> None:
+async def test_a_missing_value_fails_its_row_alone(engine: AsyncEngine, redis: Redis) -> None:
     meta = Meta()
     campaign = await plant_campaign(engine, template=GREETING)
-    await plant_messages(engine, campaign, 2)
+    await plant_messages(engine, campaign)
+    await plant_messages(engine, campaign, parameters={"name": " "})
     (good,) = await plant_messages(engine, campaign, parameters={"name": "Ana"})
 
     async with sending(engine, redis, meta):
@@ -291,7 +292,7 @@ async def test_a_missing_column_fails_its_row_alone(engine: AsyncEngine, redis: 
     ]
     for row in await rows(engine, campaign):
         if row.id != good:
-            assert (row.status, row.reason, row.concluded) == ("failed", "missing_column", True)
+            assert (row.status, row.reason, row.concluded) == ("failed", "missing_value", True)
             assert row.error_code is None
     await check_counters(engine, campaign)
 

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from services.sender.audience.records import ROW_LIMIT, FileRefused
 from services.sender.audience.rejects import harmless
-from services.sender.audience.rows import RAW_LIMIT, Batch, RowParser
+from services.sender.audience.rows import NOTHING, RAW_LIMIT, Batch, RowParser
 from shared.domain.phones import Phone, normalise
 
 DIRTY = (
@@ -25,8 +26,8 @@ DIRTY = (
 )
 
 
-def parse(data: bytes, country: str | None = None) -> Batch:
-    return RowParser(country).feed(data, final=True)
+def parse(data: bytes, country: str | None = None, needed: Mapping[str, bool] = NOTHING) -> Batch:
+    return RowParser(country, needed).feed(data, final=True)
 
 
 def parse_pieces(pieces: list[bytes]) -> Batch:
@@ -181,13 +182,43 @@ def test_leading_blank_lines_are_no_header():
         (b"phone,name\n+1," + b"x" * 2 * ROW_LIMIT, "line 2: the row is longer", ()),
         (b'phone,name\n+1,"' + b"xxx\n" * 20_000 + b'"\n', "line 2: the row is longer", ()),
         (b"+12025550123,Ana\n+12025550124,Bea\n", "first row is no header", ()),
-        (b"phone\r+12025550123\r+12025550124\r", "line 1: new-line character", ()),
+        (b"phone\r+12025550123\r+12025550124\r", r"line 1: a line ends in a bare CR", ()),
+        (b"PK\x03\x04\x14\x00", "an Excel workbook; save it as CSV", ()),
+        (b"\xd0\xcf\x11\xe0", "an Excel workbook; save it as CSV", ()),
+        (b"phone,name\n", "a header and no rows", ()),
+        (b"phone,name\n\n,\n", "a header and no rows", ()),
+        (b"phone,name+12025550123,Ana+12025550124,Bea", "--data-binary", ()),
     ],
 )
 def test_a_file_that_is_refused_says_why_and_where(data, said, columns):
     with pytest.raises(FileRefused, match=said) as raised:
         parse(data)
     assert raised.value.columns == columns
+
+
+@pytest.mark.parametrize(
+    ("header", "lacking"),
+    [("phone", "name, city"), ("Phone;NAME", "city"), ("phone;cities", "name")],
+)
+def test_a_file_without_a_column_of_the_template(header, lacking):
+    with pytest.raises(FileRefused, match=f"lacks: {lacking}") as raised:
+        parse(f"{header}\n+12025550123;Ana\n".encode(), needed={"name": True, "city": False})
+    assert raised.value.columns == tuple(header.split(";"))
+
+
+def test_cells_that_meta_would_refuse_as_empty():
+    rows = ["Ana,", ",Pune", " \u00a0,Pune", "Bea", ",,"]
+    lines = "".join(f"+1202555012{n},{row}\n" for n, row in enumerate(rows))
+    batch = parse(f"phone,name,city\n{lines}".encode(), needed={"name": True, "city": False})
+    assert parameters(batch) == [{"name": "Ana", "city": ""}, {"name": "Bea", "city": ""}]
+    assert reasons(batch) == dict.fromkeys((3, 4, 6), "no value for name")
+
+
+def test_a_template_may_name_the_columns_that_are_more_than_parameters():
+    data = b"phone,external_id,metadata.a\n+1 202 555 0123,A7,x\n"
+    batch = parse(data, needed={"external_id": True, "phone": True})
+    assert parameters(batch) == [{"phone": "+1 202 555 0123", "external_id": "A7"}]
+    assert batch.recipients[0][2:4] == ("12025550123", "A7")
 
 
 def test_an_open_quote_is_found_before_the_end_of_a_long_file():

@@ -59,6 +59,32 @@ def reason(line: str | bytes) -> str:
     return found
 
 
+def test_rows_without_what_the_template_needs():
+    found = [
+        {"name": "Ana", "city": ""},
+        {"NAME": "Bea"},
+        {"city": "Pune"},
+        {"name": " ", "city": "Pune"},
+        {"name": None, "city": "Pune"},
+    ]
+    lines = [json.dumps({"phone": f"+1202555012{n}", **one}) for n, one in enumerate(found)]
+    for kind, data in ((Format.NDJSON, "\n".join(lines)), (Format.JSON, f"[{','.join(lines)}]")):
+        parser = parser_for(kind, None, {"name": True, "city": False})
+        batch = parser.feed(data.encode(), final=True)
+        assert [reason for _, reason, _ in batch.rejects] == [
+            "no value for city",
+            *("no value for name",) * 3,
+        ]
+        assert [one[4] for one in batch.recipients] == ['{"name":"Ana","city":""}']
+
+
+def test_a_template_may_name_the_keys_that_are_more_than_parameters():
+    parser = parser_for(Format.NDJSON, None, {"external_id": True, "phone": True})
+    batch = parser.feed(b'{"phone": 12025550123, "external_id": "A7"}', final=True)
+    (one,) = batch.recipients
+    assert (one[3], json.loads(one[4])) == ("A7", {"phone": "12025550123", "external_id": "A7"})
+
+
 def test_dirty_lines():
     batch = parse(LINES)
     first, second, third = batch.recipients

@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from services.sender.campaigns.template import (
-    MissingColumn,
+    MissingValue,
     TemplateError,
     column_key,
     compile_template,
@@ -41,7 +41,7 @@ def texts(rendered: dict) -> list[str]:
         ("{{name}}", {"name": "  Ana  "}, "Ana"),
         ("{{a}} {{b}}", {"a": "x ", "b": " y"}, "x y"),
         ("{{name}}", {"name": "1\u00a0000"}, "1\u00a0000"),
-        ("{{name}}", {"name": ""}, ""),
+        ("Hi {{name}}", {"name": ""}, "Hi"),
         ("two\nlines", {}, "two lines"),
         # Values are data, never templates.
         ("{{name}} {{pin}}", {"name": "{{pin}}", "pin": "9911"}, "{{pin}} 9911"),
@@ -58,7 +58,7 @@ def test_eleven_positions_keep_their_order():
         {str(place): letter for place, letter in enumerate("abcdefghijk", 1)}
     )
     assert texts(rendered) == list("abcdefghijk")
-    assert compiled.columns == tuple(str(place) for place in range(1, 12))
+    assert list(compiled.columns) == [str(place) for place in range(1, 12)]
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_everything_else_goes_out_as_it_was_given():
         {"type": "body", "parameters": [named | {"text": "Ana"}]},
         button,
     ]
-    assert compiled.columns == ("id", "name")
+    assert list(compiled.columns) == ["id", "name"]
     second = compiled.render({"id": "8", "name": "Bea"})
     assert second["components"][1]["parameters"][0]["text"] == "Bea"
     assert first["components"][1]["parameters"][0]["text"] == "Ana"
@@ -120,9 +120,19 @@ def test_cards_have_components_of_their_own():
 
 @pytest.mark.parametrize("parameters", [{}, {"other": "x"}, {"name": None}])
 def test_a_missing_column_is_named(parameters):
-    with pytest.raises(MissingColumn, match="name") as raised:
+    with pytest.raises(MissingValue, match="name") as raised:
         compile_template(body("Hi {{name}}")).render(parameters)
     assert raised.value.column == "name"
+
+
+def test_a_text_that_would_be_empty_is_refused():
+    compiled = compile_template(body("{{a}}", "Dr. {{b}}", " {{ C }}\n", "{{d}}{{e}}", "{{b}}x"))
+    assert compiled.columns == {"a": True, "b": False, "c": True, "d": False, "e": False}
+    given = {"a": "1", "b": "", "c": "3", "d": "", "e": "5"}
+    assert texts(compiled.render(given)) == ["1", "Dr.", "3", "5", "x"]
+    for blank in ("a", "c", "e"):
+        with pytest.raises(MissingValue):
+            compiled.render(given | {blank: " \n"})
 
 
 @pytest.mark.parametrize("text", ["{{}}", "{{ }}", "Hi {{name", "{{a{{b}}"])

@@ -2,7 +2,7 @@
 
 import asyncio
 import zlib
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -10,7 +10,7 @@ from typing import Protocol
 from services.sender.audience.elements import ArrayCutter, LineCutter
 from services.sender.audience.objects import ObjectParser
 from services.sender.audience.records import FileRefused
-from services.sender.audience.rows import Batch, RowParser
+from services.sender.audience.rows import NOTHING, Batch, RowParser
 
 RATIO_LIMIT = 200
 # Unpacked at once. So much may come of any body, however small: its ratio says nothing.
@@ -46,14 +46,17 @@ class File:
         return gunzip(self.body) if self.gzipped else self.body
 
 
-def parser_for(kind: Format, default_country: str | None) -> Parser:
+def parser_for(
+    kind: Format, default_country: str | None, needed: Mapping[str, bool] = NOTHING
+) -> Parser:
+    """`needed` are the template's columns; True: of which no value may be empty."""
     match kind:
         case Format.CSV:
-            return RowParser(default_country)
+            return RowParser(default_country, needed)
         case Format.NDJSON:
-            return ObjectParser(LineCutter(), default_country)
+            return ObjectParser(LineCutter(), default_country, needed)
         case Format.JSON:
-            return ObjectParser(ArrayCutter(), default_country)
+            return ObjectParser(ArrayCutter(), default_country, needed)
 
 
 async def gunzip(body: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:

@@ -1,7 +1,7 @@
 """Turns the objects of a JSON file into recipients, or into rejects with their reasons."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 import msgspec
@@ -17,8 +17,15 @@ from services.sender.audience.columns import (
 from services.sender.audience.elements import ArrayCutter, Element, LineCutter
 from services.sender.audience.notes import flat, pack
 from services.sender.audience.records import RowRefused
-from services.sender.audience.rows import RAW_LIMIT, Batch, read_external_id, storable
-from services.sender.campaigns.template import column_key
+from services.sender.audience.rows import (
+    NOTHING,
+    RAW_LIMIT,
+    Batch,
+    lacks,
+    read_external_id,
+    storable,
+)
+from services.sender.campaigns.template import column_key, is_blank
 from shared.domain.phones import Invalid, Phone, normalise
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -37,9 +44,15 @@ class ObjectParser:
     Keys are to an object what columns are to a CSV file, and every value is text in the end.
     """
 
-    def __init__(self, cutter: LineCutter | ArrayCutter, default_country: str | None) -> None:
+    def __init__(
+        self,
+        cutter: LineCutter | ArrayCutter,
+        default_country: str | None,
+        needed: Mapping[str, bool] = NOTHING,
+    ) -> None:
         self._cutter = cutter
         self._country = default_country
+        self._needed = needed
 
     def feed(self, data: bytes, *, final: bool = False) -> Batch:
         """The rows that `data` completes. Raises `FileRefused`."""
@@ -60,11 +73,21 @@ class ObjectParser:
     def _person(self, raw: bytes) -> tuple[Phone, tuple[str | None, str, str | None]]:
         """Whom an object names, and what it says beside the number. Raises `RowRefused`."""
         cells, metadata = _read(raw)
-        phone = normalise(_taken(cells, *PHONE_COLUMNS), self._country)
+        phone = normalise(self._taken(cells, *PHONE_COLUMNS), self._country)
         if isinstance(phone, Invalid):
             raise RowRefused(phone.reason)
-        external_id = read_external_id(_taken(cells, EXTERNAL_ID))
+        for key, filled in self._needed.items():
+            if key not in cells or (filled and is_blank(cells[key])):
+                raise lacks(key)
+        external_id = read_external_id(self._taken(cells, EXTERNAL_ID))
         return phone, (external_id, _encode(cells).decode(), metadata)
+
+    def _taken(self, cells: dict[str, str], *keys: str) -> str:
+        """The first of these that is there; taken out, unless the template names it."""
+        key = next((key for key in keys if key in cells), None)
+        if key is None:
+            return ""
+        return cells[key] if key in self._needed else cells.pop(key)
 
 
 def _read(raw: bytes) -> tuple[dict[str, str], str | None]:
@@ -132,8 +155,3 @@ def _cell(key: str, value: msgspec.Raw) -> str:
 def _told(key: str) -> str:
     """A key in a reject: in bounds, and as Postgres can keep it."""
     return storable(key[:50])
-
-
-def _taken(cells: dict[str, str], *keys: str) -> str:
-    """Take out the first of these keys that is there."""
-    return next((cells.pop(key) for key in keys if key in cells), "")

@@ -8,8 +8,11 @@ from typing import Self
 
 ROW_LIMIT = 64 * 1024
 _DELIMITERS = ",;\t"
+_BREAKS = "a line ends in a bare CR (\\r), or this is no text; save the file as CSV UTF-8"
 # What the decoder makes of either byte of a UTF-16 byte order mark.
 _UTF16 = ("\udcff", "\udcfe")
+# What an .xlsx begins with, and an .xls.
+_WORKBOOK = ("PK\x03\x04", "\udcd0\udccf\x11\udce0")
 
 
 class FileRefused(Exception):  # noqa: N818  # what happened to the file, in the words of the answer
@@ -75,7 +78,8 @@ class RecordReader:
         except _NeedsMoreError:
             self._check_pending(final=final)
         except csv.Error as error:
-            raise FileRefused(f"line {self._line}: {error}", self._line) from None
+            told = _BREAKS if "new-line" in str(error) else str(error)
+            raise FileRefused(f"line {self._line}: {told}", self._line) from None
         return records
 
     def __iter__(self) -> Self:
@@ -90,6 +94,8 @@ class RecordReader:
     def _split(self, text: str, *, final: bool) -> None:
         if self._line == 1 and text.startswith(_UTF16):
             raise FileRefused("the file is UTF-16; save it as CSV UTF-8", 1)
+        if self._line == 1 and text.startswith(_WORKBOOK):
+            raise FileRefused("the file is an Excel workbook; save it as CSV UTF-8", 1)
         self.unclean = self.unclean or _is_unclean(text)
         # Only at \n: `splitlines` also cuts at characters that cells may hold.
         *lines, self._rest = (self._rest + text).split("\n")

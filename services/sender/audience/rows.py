@@ -1,18 +1,24 @@
 """Turns a file's records into recipients, or into rejects with their reasons."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import msgspec
 
 from services.sender.audience.columns import EXTERNAL_ID, Columns, read_header
 from services.sender.audience.notes import read_metadata
 from services.sender.audience.records import FileRefused, Record, RecordReader, RowRefused
+from services.sender.campaigns.template import is_blank
 from shared.domain.phones import MISSING, Invalid, normalise
 
 _encode = msgspec.json.Encoder().encode
 RAW_LIMIT = 500
 # An index holds it, whose entries have 2,700 bytes at most.
 EXTERNAL_ID_LIMIT = 255
+
+#: What a template without variables needs.
+NOTHING: Mapping[str, bool] = MappingProxyType({})
 
 #: row number, person, phone, external id, parameters and metadata as JSON, the row as it came.
 Recipient = tuple[int, str, str, str | None, str, str | None, str]
@@ -29,24 +35,36 @@ class Batch:
 
 
 class RowParser:
-    """Parses a CSV file piece by piece. It computes only, so it may run beside the event loop."""
+    """Parses a CSV file piece by piece. It computes only, so it may run beside the event loop.
 
-    def __init__(self, default_country: str | None) -> None:
+    `needed` are the template's columns; True: of which no cell may be empty.
+    """
+
+    def __init__(self, default_country: str | None, needed: Mapping[str, bool] = NOTHING) -> None:
         self._reader = RecordReader()
         self._country = default_country
+        self._needed = needed
         self._columns: Columns | None = None
+        self._rows = 0
 
     def feed(self, data: bytes, *, final: bool = False) -> Batch:
         """The rows that `data` completes. Raises `FileRefused`."""
         batch = Batch()
         for record in self._reader.feed(data, final=final):
             if self._columns is None:
-                self._columns = read_header(record.cells) if any(record.cells) else None
+                self._columns = self._header(record)
             elif any(record.cells):
                 self._add(record, self._columns, batch)
+        self._rows += len(batch.recipients) + len(batch.rejects)
         if final and self._columns is None:
             raise FileRefused("the file is empty: a header row with a column phone is needed")
+        if final and not self._rows:
+            hint = "without line breaks it has none (curl keeps them with --data-binary)"
+            raise FileRefused(f"the file has a header and no rows; {hint}")
         return batch
+
+    def _header(self, record: Record) -> Columns | None:
+        return read_header(record.cells, self._needed) if any(record.cells) else None
 
     def _add(self, record: Record, columns: Columns, batch: Batch) -> None:
         cells = record.cells
@@ -79,11 +97,22 @@ class RowParser:
 
 
 def _own(cells: list[str], columns: Columns) -> tuple[str | None, str, str | None]:
-    """What a row says beside its number: external id, parameters, metadata."""
+    """What a row says beside its number: external id, parameters, metadata.
+
+    Raises `RowRefused`.
+    """
+    for key, at in columns.filled:
+        if is_blank(cells[at]):
+            raise lacks(key)
     place = columns.external_id
     external_id = read_external_id(cells[place]) if place is not None else None
     parameters = _encode({key: cells[at] for key, at in columns.parameters}).decode()
     return external_id, parameters, read_metadata(cells, columns)
+
+
+def lacks(key: str) -> RowRefused:
+    """Meta refuses an empty text, and once taken a recipient never changes."""
+    return RowRefused(f"no value for {key}")
 
 
 def read_external_id(cell: str) -> str | None:

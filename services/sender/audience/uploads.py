@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Self
@@ -14,6 +14,7 @@ from services.sender.audience.files import File, parser_for
 from services.sender.audience.load import Counts, Load
 from services.sender.audience.records import FileRefused
 from services.sender.campaigns.lifecycle import Campaign, CampaignRefused, hold_open
+from services.sender.campaigns.template import TemplateError, compile_template
 from shared.db.campaigns import add_event
 from shared.db.notices import WAKE
 from shared.periodic import every
@@ -131,7 +132,7 @@ async def take_in(
     meanwhile. The campaign's row is held only at the end, so that it can be paused at any time.
     """
     load = await Load.begin(connection, campaign.id, upload.id)
-    parser = parser_for(file.format, campaign.default_country)
+    parser = parser_for(file.format, campaign.default_country, _needed(campaign))
     async for piece in pieces(file.unpacked()):
         await load.stage(await asyncio.to_thread(parser.feed, piece))
     await load.stage(await asyncio.to_thread(parser.feed, b"", final=True))
@@ -139,6 +140,14 @@ async def take_in(
     await load.count()
     await _finish(connection, campaign, upload, load.counts, actor)
     return Report(upload.id, load.counts, await _first_rejects(connection, upload))
+
+
+def _needed(campaign: Campaign) -> Mapping[str, bool]:
+    """Known since the campaign was made: the template never changes."""
+    try:
+        return compile_template(campaign.template).columns
+    except TemplateError as error:
+        raise CampaignRefused(f"the campaign's template is broken: {error}") from None
 
 
 async def pieces(body: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from services.sender.campaigns.left_out import left_out
 from services.sender.campaigns.lifecycle import Campaign
 from services.sender.campaigns.pace import Work, campaign_rate, left_after, seconds_until_sent
-from services.sender.campaigns.readiness import Finding, TokenFor, lacking, start_problems
+from services.sender.campaigns.readiness import Finding, TokenFor, start_problems
 from services.sender.campaigns.spoilers import Outlook, Seen, spoilers
 from shared.db.counters import pending, totals
 from shared.domain.campaigns import ENDED, CampaignState
@@ -92,7 +92,6 @@ async def survey(
         begins_at=begin,
         ends_at=ends_at,
         closes=campaign.started_at is None and not campaign.keep_open,
-        lacking=(await lacking(connection, campaign)).rows,
         left_out=skipped,
     )
     return Check(

@@ -1,6 +1,6 @@
 """What stands against a campaign's start: all of it at once, each with its cure."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -27,26 +27,6 @@ SELECT
 FROM campaigns WHERE id = :campaign
 """)
 
-# The first, the last, and up to 99 between them at even distances, however many there are.
-_LACKING = text("""
-WITH ends AS MATERIALIZED (
-    SELECT (SELECT id FROM messages WHERE campaign_id = :campaign ORDER BY id LIMIT 1) AS first,
-        (SELECT id FROM messages WHERE campaign_id = :campaign ORDER BY id DESC LIMIT 1) AS last
-), sample AS MATERIALIZED (
-    SELECT DISTINCT found.id
-    FROM ends CROSS JOIN generate_series(0, 100) AS place CROSS JOIN LATERAL (
-        SELECT id FROM messages
-        WHERE campaign_id = :campaign AND id >= first + (last - first) * place / 100
-        ORDER BY id LIMIT 1
-    ) AS found
-)
-SELECT upload_id, name, count(*) FILTER (WHERE parameters ->> name IS NULL) AS lacking,
-    count(*) AS seen
-FROM sample JOIN recipients USING (id) CROSS JOIN unnest(CAST(:columns AS text[])) AS name
-GROUP BY upload_id, name
-HAVING count(*) FILTER (WHERE parameters ->> name IS NULL) > 0
-""")
-
 _TOKEN = text("SELECT token_name FROM numbers WHERE phone_number_id = :number")
 
 
@@ -59,17 +39,6 @@ class Finding:
     cure: str
 
 
-@dataclass(frozen=True, slots=True)
-class Lacking:
-    """Columns without a value, by a look at some recipients of each part of the audience.
-
-    `files`: nobody of an upload has one. `rows`: only some of an upload have one.
-    """
-
-    files: list[str]
-    rows: list[str]
-
-
 async def obstacles(connection: AsyncConnection, campaign: Campaign) -> list[Finding]:
     """What is missing or in the way, whatever the campaign's state."""
     facts = (await connection.execute(_FACTS, {"campaign": campaign.id})).one()
@@ -78,7 +47,6 @@ async def obstacles(connection: AsyncConnection, campaign: Campaign) -> list[Fin
         _uploading(facts, campaign),
         _empty(facts, campaign),
         _broken(campaign),
-        await _misfit(connection, campaign),
     )
     return [one for one in found if one is not None]
 
@@ -109,28 +77,9 @@ def schedule_problems(campaign: Campaign, at: datetime) -> list[Finding]:
     return found
 
 
-async def lacking(connection: AsyncConnection, campaign: Campaign) -> Lacking:
-    """What the template needs and recipients do not have."""
-    try:
-        columns = compile_template(campaign.template).columns
-    except TemplateError:
-        columns = ()
-    if not columns:
-        return Lacking([], [])
-    values = {"campaign": campaign.id, "columns": list(columns)}
-    rows = (await connection.execute(_LACKING, values)).all()
-    files = {row.name for row in rows if row.lacking == row.seen}
-    some = {row.name for row in rows} - files
-    return Lacking(_ordered(columns, files), _ordered(columns, some))
-
-
 def place(campaign: Campaign) -> str:
     """Where the API has it."""
     return f"/v1/campaigns/{campaign.public_id}"
-
-
-def _ordered(columns: Sequence[str], wanted: Collection[str]) -> list[str]:
-    return [column for column in columns if column in wanted]
 
 
 def _shut(campaign: Campaign) -> list[Finding]:
@@ -170,15 +119,6 @@ def _broken(campaign: Campaign) -> Finding | None:
         cure = "a template never changes: POST /v1/campaigns for a new one"
         return Finding("template_broken", str(error), cure)
     return None
-
-
-async def _misfit(connection: AsyncConnection, campaign: Campaign) -> Finding | None:
-    missing = (await lacking(connection, campaign)).files
-    if not missing:
-        return None
-    detail = f"the template needs columns that recipients do not have: {', '.join(missing)}"
-    cure = "recipients never change: POST /v1/campaigns for a new one, and upload a file with them"
-    return Finding("missing_columns", detail, cure)
 
 
 async def _without_token(

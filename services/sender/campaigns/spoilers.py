@@ -26,15 +26,11 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What would come of a start. `closes`: it would close the audience.
-
-    `lacking`: columns that some recipients have no value for.
-    """
+    """What would come of a start. `closes`: it would close the audience."""
 
     begins_at: datetime
     ends_at: datetime | None
     closes: bool
-    lacking: list[str]
     left_out: LeftOut
 
 
@@ -47,7 +43,6 @@ def spoilers(campaign: Campaign, seen: Seen, outlook: Outlook) -> list[Finding]:
         _failed(campaign, seen),
         _refused(campaign, seen),
         _closing(seen, outlook),
-        _lacking(outlook),
         _opted_out(outlook),
         _not_allowed(outlook),
     )
@@ -109,13 +104,6 @@ def _closing(seen: Seen, outlook: Outlook) -> Finding | None:
         return None
     detail = "the start closes the audience, and then nothing more is taken"
     return Finding("audience_closes", detail, "upload what is missing first, or use keep_open")
-
-
-def _lacking(outlook: Outlook) -> Finding | None:
-    if not outlook.lacking:
-        return None
-    detail = f"some recipients have no value for: {', '.join(outlook.lacking)}"
-    return Finding("missing_values", detail, "reach them by another campaign: here they will fail")
 
 
 def _opted_out(outlook: Outlook) -> Finding | None:

@@ -23,8 +23,8 @@ class TemplateError(ValueError):
     """A template that cannot be compiled; the text says where."""
 
 
-class MissingColumn(LookupError):  # noqa: N818  # what happened, in the words of the report
-    """A recipient has no value for a column that the template names."""
+class MissingValue(LookupError):  # noqa: N818  # what happened, in the words of the report
+    """A recipient has no value for a column that the template names, or an empty one alone."""
 
     def __init__(self, column: str) -> None:
         super().__init__(f"no value for column {column!r}")
@@ -41,17 +41,25 @@ def flatten(text: str) -> str:
     return _BREAKS.sub(" ", text).strip(" ")
 
 
+def is_blank(text: str) -> bool:
+    """Whether Meta would refuse the text as none."""
+    return not text or text.isspace()
+
+
 @dataclass(frozen=True, slots=True)
 class CompiledTemplate:
-    """`columns` are the keys that `render` needs, in the order of the template."""
+    """`columns` are the keys that `render` needs, in the order of the template.
 
-    columns: tuple[str, ...]
+    True: a text of its own, which Meta refuses when it is empty.
+    """
+
+    columns: Mapping[str, bool]
     _render: Render
 
     def render(self, parameters: Parameters) -> dict[str, Any]:
         """The template object of one message; its parts without variables are shared: only read.
 
-        Raises `MissingColumn`. Values are data: a placeholder inside one stays as it is.
+        Raises `MissingValue`. Values are data: a placeholder inside one stays as it is.
         """
         rendered: dict[str, Any] = self._render(parameters)
         return rendered
@@ -68,9 +76,9 @@ def compile_template(template: Mapping[str, Any]) -> CompiledTemplate:
     components = _without_bare(template.get("components") or [])
     if components:
         wire["components"] = components
-    columns: dict[str, None] = {}
+    columns: dict[str, bool] = {}
     render = _compile(wire, columns)
-    return CompiledTemplate(tuple(columns), render if callable(render) else lambda _: render)
+    return CompiledTemplate(columns, render if callable(render) else lambda _: render)
 
 
 def _check_depth(value: Any, left: int) -> None:
@@ -103,7 +111,7 @@ def _cleaned(component: Any) -> Any:
     return kept
 
 
-def _compile(value: Any, columns: dict[str, None]) -> Any:
+def _compile(value: Any, columns: dict[str, bool]) -> Any:
     """The value itself when it is the same for everybody, else a function of the parameters."""
     if isinstance(value, str):
         return _compile_text(value, columns)
@@ -114,7 +122,7 @@ def _compile(value: Any, columns: dict[str, None]) -> Any:
     return value
 
 
-def _compile_dict(value: dict[str, Any], columns: dict[str, None]) -> Any:
+def _compile_dict(value: dict[str, Any], columns: dict[str, bool]) -> Any:
     parts = {key: _compile(item, columns) for key, item in value.items()}
     if isinstance(parts.get("text"), str):
         parts["text"] = flatten(parts["text"])
@@ -131,7 +139,7 @@ def _compile_dict(value: dict[str, Any], columns: dict[str, None]) -> Any:
     return render
 
 
-def _compile_list(value: list[Any], columns: dict[str, None]) -> Any:
+def _compile_list(value: list[Any], columns: dict[str, bool]) -> Any:
     parts = [_compile(item, columns) for item in value]
     moving = [(place, part) for place, part in enumerate(parts) if callable(part)]
     if not moving:
@@ -146,7 +154,7 @@ def _compile_list(value: list[Any], columns: dict[str, None]) -> Any:
     return render
 
 
-def _compile_text(text: str, columns: dict[str, None]) -> Any:
+def _compile_text(text: str, columns: dict[str, bool]) -> Any:
     # Splitting by the one group gives fixed text at even places and column names at odd ones.
     pieces = _PLACEHOLDER.split(text)
     fixed, names = pieces[::2], [column_key(name) for name in pieces[1::2]]
@@ -154,14 +162,19 @@ def _compile_text(text: str, columns: dict[str, None]) -> Any:
         raise TemplateError(f"a placeholder is {{{{column}}}}; this is not one: {text[:80]!r}")
     if not names:
         return text
-    columns.update(dict.fromkeys(names))
+    alone = len(names) == 1 and not "".join(fixed).strip()
+    for name in names:
+        columns[name] = columns.get(name, False) or alone
     first, pairs = fixed[0], list(zip(names, fixed[1:], strict=True))
 
     def render(parameters: Parameters) -> str:
         filled = [first]
         for name, following in pairs:
             filled += (_value(parameters, name), following)
-        return flatten("".join(filled))
+        told = flatten("".join(filled))
+        if is_blank(told):
+            raise MissingValue(names[0])
+        return told
 
     return render
 
@@ -169,5 +182,5 @@ def _compile_text(text: str, columns: dict[str, None]) -> Any:
 def _value(parameters: Parameters, name: str) -> str:
     value = parameters.get(name)
     if value is None:
-        raise MissingColumn(name)
+        raise MissingValue(name)
     return value if isinstance(value, str) else str(value)

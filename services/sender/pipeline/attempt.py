@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, field
 
-from services.sender.campaigns.template import CompiledTemplate, MissingColumn
+from services.sender.campaigns.template import CompiledTemplate, MissingValue
 from services.sender.pipeline.claim import ClaimedMessage
 from services.sender.pipeline.classify import classify
 from services.sender.pipeline.outcome import Failed, Outcome
@@ -37,8 +37,8 @@ async def attempt(
     try:
         template = route.template.render(message.parameters)
         body = template_body(message.phone, template, token)
-    except MissingColumn:
-        return Failed(None, "missing_column", concluded=True)
+    except MissingValue:
+        return Failed(None, "missing_value", concluded=True)
     except (AttributeError, TypeError, ValueError):
         # Parameters of a shape that no upload lets in: this row's fault alone.
         return Failed(None, "unbuildable", concluded=True)
