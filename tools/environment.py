@@ -103,7 +103,7 @@ def make() -> None:
         print(f"Making .venv with Python {platform.python_version()}", flush=True)
         run([sys.executable, "-m", "venv", "--clear", str(VENV)], "could not make .venv")
     STAMP.unlink(missing_ok=True)
-    print("Installing the locked requirements (about a minute)", flush=True)
+    print("Installing the locked requirements (one to two minutes)", flush=True)
     pip("--require-hashes", "-r", str(REQUIREMENTS))
     pip("--no-deps", "--no-build-isolation", "--editable", str(ROOT))
     STAMP.write_text(wanted() + parts(), encoding="utf-8")

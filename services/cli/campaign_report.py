@@ -47,6 +47,9 @@ def _lines(told: Mapping[str, Any], errors: Sequence[Mapping[str, Any]]) -> Iter
     campaign = told["id"]
     if counts.get(Status.FAILED):
         yield f"Who and why: headrace campaign recipients {campaign} --status failed"
+    if counts.get(Status.UNKNOWN):
+        yield f"Nobody knows: headrace campaign recipients {campaign} --status unknown"
+        yield "             `retry` sends to them again, `settle` counts them as failed"
     yield f"Everybody:   headrace campaign export {campaign}"
 
 

@@ -32,7 +32,9 @@ def set_number(phone_number_id: str, *, as_json: bool, **settings: Any) -> None:
     """Register a business number, or change what is given of one."""
     given = {name: value for name, value in settings.items() if value is not None}
     told = call(lambda rest: _set_number(rest, f"/v1/phone-numbers/{phone_number_id}", given))
-    tell(told, f"Number {phone_number_id} is set.", as_json=as_json)
+    pace = f"campaigns send {campaign_rate(told):.4g} of its {told['rate']} messages a second"
+    text = f"Number {phone_number_id} is set: {pace}, {told['headroom']:.0%} is kept free."
+    tell(told, text, as_json=as_json)
 
 
 async def _set_number(rest: Rest, path: str, given: dict[str, Any]) -> Any:
@@ -41,7 +43,7 @@ async def _set_number(rest: Rest, path: str, given: dict[str, Any]) -> Any:
         there = await rest.get(path)
     except NotFoundError:
         if "waba_id" not in given:
-            raise click.ClickException("--waba-id is needed for a new number") from None
+            raise click.UsageError("--waba-id is needed for a new number") from None
         there = {}
     body = {name: there[name] for name in SETTINGS if name in there} | given
     body = {name: None if value == "" else value for name, value in body.items()}

@@ -14,7 +14,7 @@ from services.cli.rest import Rest
 @click.option("--error-code", "codes", multiple=True, type=int, help="Only these; may be repeated.")
 @as_json
 def retry(campaign_id: str, status: str, codes: tuple[int, ...], *, as_json: bool) -> None:
-    """Send failed or unknown messages again. An unknown one may have arrived: it comes twice."""
+    """Send failed or unknown ones again. One that is unknown, or was, may then come twice."""
     body = {"status": status} | ({"error_codes": list(codes)} if codes else {})
     moved = call(lambda rest: _all(rest, f"/v1/campaigns/{campaign_id}/retry", body, "requeued"))
     tell({"requeued": moved}, f"{moved:,} wait to be sent again.", as_json=as_json)

@@ -12,6 +12,7 @@ def main() -> None:
     parser.add_argument("url")
     parser.add_argument("-s", action="store_true")
     parser.add_argument("-S", action="store_true")
+    parser.add_argument("--fail-with-body", action="store_true")
     parser.add_argument("-w", default="")
     parser.add_argument("-H", dest="headers", action="append", default=[])
     parser.add_argument("-X", dest="method")
@@ -22,10 +23,11 @@ def main() -> None:
     body = _body(asked.data, asked.exact)
     headers = dict(header.split(": ", 1) for header in asked.headers)
     request = urllib.request.Request(asked.url, body, headers, method=asked.method)  # noqa: S310 - a test's own server
+    failed = False
     try:
         answer = urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request)
     except urllib.error.HTTPError as refusal:
-        answer = refusal  # curl prints it too, and succeeds
+        answer, failed = refusal, asked.fail_with_body
     with answer:
         content = answer.read()
     if asked.output:
@@ -33,6 +35,8 @@ def main() -> None:
     else:
         sys.stdout.buffer.write(content)
     sys.stdout.write(asked.w.replace("\\n", "\n"))
+    if failed:
+        sys.exit(22)
 
 
 def _body(data: str | None, exact: str | None) -> bytes | None:

@@ -91,20 +91,21 @@ STOPPED = ["started", "paused", "resumed", "cancelled"]
 
 def test_sending_with_it(stack: Stack, folder: Path, stand_in: str) -> None:
     start, *blocks = commands("Send with it")
-    assert start == ".venv/bin/headrace up\n"  # tests/e2e/test_up.py holds it to its word
+    assert start == "make env\n.venv/bin/headrace up\n"  # tests/e2e/test_up.py holds it to its word
 
     told = run(blocks, folder, *(() if shutil.which("curl") else (stand_in,)))
 
-    assert told[0] == "Number 106540352242922 is set.\n"
+    assert told[0].startswith("Number 106540352242922 is set: campaigns send 63.37 of its 80 ")
     check_the_campaign(told[1])
     check_the_reasons(told[2])
     check_the_stop(stack, told[3])
     check_the_rest(told[4].splitlines(), rows(folder / "recipients.csv"))
-    check_the_stop_over_rest(stack, told[5].splitlines())
+    check_the_later_start(told[5].splitlines())
+    check_the_stop_over_rest(stack, told[6].splitlines())
 
 
 def test_the_stand_in_does_what_curl_does(folder: Path, stand_in: str) -> None:
-    _, set_up, *_, over_rest, _ = commands("Send with it")
+    _, set_up, *_, over_rest, _, _ = commands("Send with it")
     _, told = run([set_up, over_rest], folder, stand_in)
     check_the_rest(told.splitlines(), rows(folder / "recipients.csv"))
 
@@ -154,6 +155,14 @@ def check_the_rest(lines: list[str], exported: list[dict[str, str]]) -> None:
     assert last == ""
     assert [row["phone"] for row in exported] == ["447400123456", "4915123456789", "447400131026"]
     assert exported[2]["error_code"] == "131026"
+
+
+def check_the_later_start(lines: list[str]) -> None:
+    upload, started, cancelled = map(json.loads, lines)
+    assert upload["accepted"] == 2
+    assert started["state"] == "scheduled"
+    assert started["start_at"].startswith("2037-05-03T06:00:00")
+    assert cancelled["state"] == "cancelled"
 
 
 def check_the_stop_over_rest(stack: Stack, lines: list[str]) -> None:

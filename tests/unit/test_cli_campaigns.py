@@ -25,7 +25,7 @@ TOLD: dict[str, Any] = {
     "phone_number_id": "1065",
     "created_at": AT,
     "started_at": AT,
-    "counts": {"total": 4, "read": 2, "failed": 1, "pending": 1},
+    "counts": {"total": 5, "read": 2, "failed": 1, "pending": 1, "unknown": 1},
     "holding": [],
     "uploads": [],
 }
@@ -148,6 +148,14 @@ def test_a_set_number_is_told_as_json(headrace, httpx_mock: HTTPXMock, capsys) -
     assert json.loads(capsys.readouterr().out)["rate"] == 5
 
 
+def test_a_set_number_says_what_campaigns_may_use(headrace, httpx_mock: HTTPXMock, capsys) -> None:
+    httpx_mock.add_response(method="GET", url=NUMBER, json=SET)
+    httpx_mock.add_response(method="PUT", url=NUMBER, json=SET | {"campaign_rate": 63.37})
+    assert headrace("number", "set", "1065", "--rate", "80") == 0
+    told = "campaigns send 63.37 of its 80 messages a second, 20% is kept free."
+    assert capsys.readouterr().out == f"Number 1065 is set: {told}\n"
+
+
 def test_numbers_are_listed_with_what_campaigns_may_use(
     headrace, httpx_mock: HTTPXMock, capsys
 ) -> None:
@@ -264,15 +272,16 @@ def test_a_report_for_people(headrace, httpx_mock: HTTPXMock, capsys) -> None:
     lines = [line.split() for line in shown.splitlines()]
     assert shown.startswith("Reminders: completed\n")
     for line in (
-        "read 2 50.0 %",
-        "accepted 2 50.0 %",
-        "failed 1 25.0 %",
-        "waiting 1 25.0 %",
+        "read 2 40.0 %",
+        "accepted 2 40.0 %",
+        "failed 1 20.0 %",
+        "waiting 1 20.0 %",
         "1,200 131026 Message undeliverable",
     ):
         assert line.split() in lines
     assert "4 accepted, 1 duplicate, 2 invalid (failed: cut off)" in shown
     assert f"headrace campaign recipients {ID} --status failed" in shown
+    assert f"headrace campaign recipients {ID} --status unknown" in shown
 
 
 def test_a_report_as_json_is_the_campaign(headrace, httpx_mock: HTTPXMock, capsys) -> None:

@@ -125,7 +125,7 @@ THERE = {"waba_id": "1", "rate": 80, "headroom": 0, "portfolio_id": "9", "token"
 
 def test_a_new_number_gets_only_what_was_said(headrace, httpx_mock: HTTPXMock) -> None:
     httpx_mock.add_response(method="GET", url=NUMBER, status_code=404, json={"detail": "no"})
-    httpx_mock.add_response(method="PUT", url=NUMBER, json={})
+    httpx_mock.add_response(method="PUT", url=NUMBER, json=THERE)
     options = ("--waba-id", "10", "--headroom", "0", "--token", "own", "--portfolio-id", "9")
     assert headrace("number", "set", "1065", *options) == 0
     sent = json.loads(httpx_mock.get_requests()[1].content)
@@ -134,14 +134,14 @@ def test_a_new_number_gets_only_what_was_said(headrace, httpx_mock: HTTPXMock) -
 
 def test_a_new_number_needs_its_account(headrace, httpx_mock: HTTPXMock, capsys) -> None:
     httpx_mock.add_response(method="GET", url=NUMBER, status_code=404, json={"detail": "no"})
-    assert headrace("number", "set", "1065", "--rate", "10") == 1
+    assert headrace("number", "set", "1065", "--rate", "10") == 2
     assert "--waba-id" in capsys.readouterr().err
 
 
 def test_a_number_keeps_what_was_not_said(headrace, httpx_mock: HTTPXMock) -> None:
     shown = THERE | {"state": "paused", "created_at": "2026-01-01T00:00:00Z"}
     httpx_mock.add_response(method="GET", url=NUMBER, json=shown)
-    httpx_mock.add_response(method="PUT", url=NUMBER, json={})
+    httpx_mock.add_response(method="PUT", url=NUMBER, json=THERE)
     assert headrace("number", "set", "1065", "--rate", "100", "--portfolio-id", "") == 0
     sent = json.loads(httpx_mock.get_requests()[1].content)
     assert sent == THERE | {"rate": 100, "portfolio_id": None}
