@@ -52,6 +52,20 @@ def occupy(folder: Path) -> Generator[Home]:
         os.close(held)
 
 
+@contextlib.contextmanager
+def alone(folder: Path) -> Generator[None]:
+    """Have the folder in which the shells look for their stack, until the end."""
+    make_folder(folder)
+    held = lock(folder / "up.lock", seconds=0)
+    if held is None:
+        message = f"{folder} is another `headrace up`'s, which runs: start this in another folder"
+        raise EmbeddedError(message)
+    try:
+        yield
+    finally:
+        os.close(held)
+
+
 def make_folder(path: Path) -> None:
     """For the user alone, unless it is there."""
     try:

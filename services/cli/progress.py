@@ -115,7 +115,7 @@ def progress(console: Console) -> Generator[Show]:
     if not console.is_terminal:
         yield _lines(console, watch)
         return
-    with Live(console=console, refresh_per_second=8, transient=True) as live:
+    with Live(console=console, refresh_per_second=8) as live:
         yield lambda campaign, errors=(), limit=None: live.update(
             _picture(watch.look(campaign, errors, limit))
         )

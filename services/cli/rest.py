@@ -136,7 +136,8 @@ class Rest:
 
 def _refused(method: str, path: str, answer: httpx.Response) -> RestError:
     kind = REFUSALS.get(answer.status_code, RestError)
-    return kind(f"{method} {path}: {_refusal(answer)}", _problems(answer))
+    nothing = f"{method} {path}: {answer.status_code} {answer.reason_phrase}"
+    return kind(_refusal(answer) or nothing, _problems(answer))
 
 
 def _client(url: str, key: str) -> httpx.AsyncClient:
@@ -169,13 +170,17 @@ def _problems(answer: httpx.Response) -> Sequence[Mapping[str, Any]]:
     return found
 
 
-def _refusal(answer: httpx.Response) -> str:
-    """What a problem+json says, in one line."""
+def _refusal(answer: httpx.Response) -> str | None:
+    """What a problem+json says, in one line: whoever gave a command asked for no path."""
     try:
         problem = answer.json()
-        errors = "; ".join(
-            ": ".join(str(value) for value in error.values()) for error in problem["errors"]
+        detail = str(problem["detail"])
+        told = (
+            ": ".join(str(value) for value in error.values())
+            for error in problem["errors"]
+            if str(error.get("message")) not in detail
         )
-        return f"{answer.status_code} {problem['detail']}" + (f" ({errors})" if errors else "")
+        errors = "; ".join(told)
     except (ValueError, LookupError, TypeError, AttributeError):
-        return f"{answer.status_code} {answer.reason_phrase}"
+        return None
+    return f"{detail} ({errors})" if errors else detail

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from services.cli.embedded import EmbeddedServers
-from services.cli.home import make_folder, occupy, state_folder, write_private
+from services.cli.home import alone, occupy, state_folder, write_private
 from services.cli.stack import Ports, Stack
 
 WANTED = Ports(sender=8000, ingest=8001, simulator=8002)
@@ -32,8 +32,7 @@ def up(data: Path | None) -> None:
     and .headrace/sender.env, for `headrace doctor`.
     """
     env = Path.cwd() / ".headrace" / "env"
-    make_folder(env.parent)
-    with occupy(data or state_folder()) as home:
+    with occupy(data or state_folder()) as home, alone(env.parent):
         click.echo("Starting Postgres, Valkey, ingest, the simulated Meta and sender")
         servers = EmbeddedServers(home.path, durable=True)
         with (

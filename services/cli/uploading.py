@@ -12,6 +12,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from services.cli.calling import as_json, call, campaign_id, tell
 
 ROWS_SHOWN = 5
+WORKBOOKS = {".xlsx", ".xlsm", ".xls", ".ods", ".numbers"}
 KINDS = {"csv": "text/csv", "ndjson": "application/x-ndjson", "json": "application/json"}
 SUFFIXES = {
     ".csv": "csv",
@@ -71,6 +72,8 @@ def headers_for(file: Path, kind: str | None) -> Mapping[str, str]:
     inner = file.with_suffix("") if gzipped else file
     found = kind or SUFFIXES.get(inner.suffix.lower())
     if found is None:
+        if inner.suffix.lower() in WORKBOOKS:
+            raise click.UsageError(f"{file.name} is a workbook: save it as CSV UTF-8")
         raise click.UsageError(
             f"{file.name} does not say what it is: add --format {'|'.join(KINDS)}"
         )

@@ -37,9 +37,9 @@ class Up:
         self.started: list[Process] = []
         self.said = ""
 
-    async def start(self) -> Process:
+    async def start(self, data: str = "data") -> Process:
         process = await asyncio.create_subprocess_exec(
-            *(HEADRACE, "up", "--data", self.folder / "data"),
+            *(HEADRACE, "up", "--data", self.folder / data),
             cwd=self.folder / "work",
             env=os.environ | {"TMPDIR": str(self.folder)},
             stdout=PIPE,
@@ -184,6 +184,10 @@ async def test_a_second_start_says_so_and_a_taken_port_is_no_trouble(up: Up) -> 
         assert code == 1
         (line,) = complaint.splitlines()
         assert "runs already" in line
+        code, complaint = await ended(await up.start("other-data"))
+        assert code == 1
+        (line,) = complaint.splitlines()
+        assert line.endswith("which runs: start this in another folder")
         async with Rest.open(told["HEADRACE_URL"], told["HEADRACE_KEY"]) as rest:
             assert (await rest.get("/v1/campaigns"))["data"] == []
         assert await ended(first, signal.SIGINT) == (0, "")

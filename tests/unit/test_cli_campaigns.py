@@ -253,12 +253,18 @@ def test_a_file_is_sent_as_what_its_name_says(
     assert request.content == file.read_bytes()
 
 
-@pytest.mark.parametrize("name", ["people.xlsx", "people", "people.gz"])
+@pytest.mark.parametrize("name", ["people.data", "people", "people.gz"])
 def test_a_file_that_does_not_say_what_it_is(headrace, capsys, tmp_path: Path, name: str) -> None:
     (tmp_path / name).touch()
     assert headrace("campaign", "upload", ID, str(tmp_path / name)) == 2
     complaint = f"headrace: {name} does not say what it is: add --format csv|ndjson|json\n"
     assert capsys.readouterr().err == complaint
+
+
+def test_a_workbook_is_not_sent_as_text(headrace, capsys, tmp_path: Path) -> None:
+    (tmp_path / "people.XLSX").touch()
+    assert headrace("campaign", "upload", ID, str(tmp_path / "people.XLSX")) == 2
+    assert capsys.readouterr().err == "headrace: people.XLSX is a workbook: save it as CSV UTF-8\n"
 
 
 def test_a_report_for_people(headrace, httpx_mock: HTTPXMock, capsys) -> None:

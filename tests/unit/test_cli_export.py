@@ -79,4 +79,4 @@ def test_a_refusal_is_told(export, httpx_mock: HTTPXMock, capsys) -> None:
     problem = {"detail": "there is no campaign with this id", "errors": []}
     httpx_mock.add_response(status_code=404, json=problem)
     assert export() == 1
-    assert capsys.readouterr().err.endswith("404 there is no campaign with this id\n")
+    assert capsys.readouterr().err.endswith(": there is no campaign with this id\n")

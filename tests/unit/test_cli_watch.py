@@ -87,4 +87,4 @@ def test_what_is_refused_on_the_way_ends_it(headrace, httpx_mock: HTTPXMock, cap
     httpx_mock.add_response(url=CAMPAIGN, json=RUNNING)
     httpx_mock.add_response(url=CAMPAIGN, status_code=401, json={"detail": "no", "errors": []})
     assert headrace("campaign", "watch", ID) == 1
-    assert "401 no" in capsys.readouterr().err
+    assert capsys.readouterr().err == "headrace: no\n"
