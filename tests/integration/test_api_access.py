@@ -27,6 +27,7 @@ CALLS = [
     ("POST", f"{CAMPAIGN}/check", READ),
     ("POST", "/v1/campaigns", OPERATE),
     ("PATCH", CAMPAIGN, OPERATE),
+    ("GET", "/v1/halt", READ),
     ("POST", "/v1/halt", OPERATE),
     ("POST", "/v1/unhalt", OPERATE),
     ("POST", f"/v1/phone-numbers/{NUMBER}/pause", OPERATE),

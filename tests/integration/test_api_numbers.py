@@ -21,6 +21,25 @@ async def test_a_number_is_registered_and_changed(api: Api):
     assert (await api.get("/v1/phone-numbers")).json() == {"data": [shown], "next_cursor": None}
 
 
+async def test_what_is_not_given_of_a_number_stays(api: Api, monkeypatch):
+    monkeypatch.setenv("HEADRACE_ACCESS_TOKEN_SHOP", "TEST-TOKEN-02")
+    first = (await api.register(rate=5000, headroom=0, portfolio_id="7", token="SHOP")).json()
+    assert (await api.put(PATH, json={"waba_id": "300"})).json() == first | {"waba_id": "300"}
+    assert (await api.put(PATH, json={})).json()["waba_id"] == "300"
+    assert (await api.put(PATH, json={"rate": 80, "waba_id": None})).json()["rate"] == 80
+    bare = (await api.put(PATH, json={"portfolio_id": None, "token": None})).json()
+    changed = {"waba_id": "300", "rate": 80, "portfolio_id": None, "token": None}
+    assert bare == first | changed | {"campaign_rate": 79.21}
+
+
+async def test_a_new_number_needs_its_account(api: Api, engine):
+    for body in ({}, {"rate": 5}, {"waba_id": None}):
+        answer = await api.put(PATH, json=body)
+        assert answer.status_code == 422
+        assert answer.json()["errors"][0]["field"] == "body.waba_id"
+    assert await rows(engine, "SELECT count(*) FROM numbers") == [(0,)]
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -89,6 +108,7 @@ async def test_the_red_button_may_be_pressed_twice(api: Api, engine):
     for call, halted in [("halt", True), ("halt", True), ("unhalt", False), ("unhalt", False)]:
         assert (await api.post(f"/v1/{call}")).json() == {"halted": halted}
         assert await rows(engine, "SELECT halted FROM installation") == [(halted,)]
+        assert (await api.get("/v1/halt")).json() == {"halted": halted}
 
 
 async def test_the_list_comes_in_pages(api: Api):

@@ -46,6 +46,8 @@ class ShownBreaker(BaseModel):
 
 
 class _Campaign(BaseModel):
+    """`audience`: whether it takes recipients now; `keep_open`: whether its start leaves it so."""
+
     id: UUID
     name: str
     phone_number_id: str
@@ -148,7 +150,12 @@ class TakenIn(BaseModel):
 
 
 class Recipient(BaseModel):
-    """A person and what became of the message."""
+    """A person and what became of the message.
+
+    `attempt` numbers the attempts from 1 on: the one that is under way or was the last, or, of a
+    message that waits, the next. It rises whenever the message is put back, also where nothing had
+    left. `spent` are the attempts of `max_attempts` that Meta has judged, since the last retry.
+    """
 
     id: int
     phone: str | None

@@ -41,7 +41,7 @@ class Breaker(BaseModel):
 
 
 class NewCampaign(BaseModel):
-    """A draft. `audience` is what its start makes of it: until then it takes recipients."""
+    """A draft. Its audience is open until its start, and after it where `audience` says open."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -57,7 +57,9 @@ class NewCampaign(BaseModel):
     labels: dict[str, str] = Field(default={}, max_length=50)
     expires_at: AwareDatetime | None = Field(None, description="Nothing leaves after it")
     breaker: Breaker = Breaker()
-    audience: Audience = Audience.CLOSED
+    audience: Audience = Field(
+        Audience.CLOSED, description="What its start makes of it; shown as `keep_open` until then"
+    )
 
     @field_validator("default_country")
     @classmethod
@@ -86,7 +88,7 @@ class Start(BaseModel):
     at: AwareDatetime | None = None
 
 
-def _without_defaults(schema: dict[str, Any]) -> None:
+def without_defaults(schema: dict[str, Any]) -> None:
     """A client that sends the defaults it was told of would reset what it does not mean."""
     for field in schema["properties"].values():
         field.pop("default", None)
@@ -95,7 +97,7 @@ def _without_defaults(schema: dict[str, Any]) -> None:
 class Change(BaseModel):
     """What is given replaces what there was; `expires_at: null` takes the expiry away."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra=_without_defaults)
+    model_config = ConfigDict(extra="forbid", json_schema_extra=without_defaults)
 
     weight: int = Field(1, ge=1, le=1000)
     labels: dict[str, str] = Field(default={}, max_length=50)

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Final
 from uuid import UUID
 
 from fastapi import APIRouter, Query
-from fastapi.encoders import jsonable_encoder
 from fastapi.responses import JSONResponse
+from pydantic_core import to_jsonable_python
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -105,6 +105,8 @@ async def get_campaign(
     counts = await progress.counts(connection, campaign)
     held = await holding(connection, campaign, vitals, runtime.settings.token_for)
     rate = vitals.rate if vitals else None
+    if campaign.state in ENDED:
+        rate = 0.0  # whatever left in the last seconds: nothing follows
     return _shown(campaign) | {
         "counts": counts,
         "rate": rate,
@@ -249,11 +251,8 @@ def _draft(body: NewCampaign) -> dict[str, Any]:
 
 
 def _shown(campaign: Campaign) -> dict[str, Any]:
-    shown: dict[str, Any] = jsonable_encoder(asdict(campaign))
+    shown: dict[str, Any] = to_jsonable_python(asdict(campaign))
     shown["id"] = shown.pop("public_id")
     shown["unknown_window"] = shown.pop("unknown_window_s")
     shown["breaker"] = asdict(BreakerLimit.of(campaign.breaker))
-    if campaign.started_at is None and campaign.state not in ENDED:
-        # Before its start it takes recipients either way: shown is what was asked for.
-        shown["audience"] = Audience.OPEN if campaign.keep_open else Audience.CLOSED
     return shown

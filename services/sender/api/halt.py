@@ -7,14 +7,21 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.sender.api.answers import Halted, answers
 from services.sender.api.connection import ConnectionDep
-from services.sender.api.keys import Caller, Operator
+from services.sender.api.keys import Caller, Operator, Reader
 from shared.db.notices import WAKE
 
 log = structlog.get_logger()
 
 router = APIRouter(prefix="/v1", tags=["halt"])
 
+_GET = text("SELECT halted FROM installation")
 _SET = text("UPDATE installation SET halted = :halted")
+
+
+@router.get("/halt", **answers(Halted))
+async def get_halt(connection: ConnectionDep, _: Reader) -> dict[str, bool]:
+    """Whether all is halted now."""
+    return {"halted": bool(await connection.scalar(_GET))}
 
 
 @router.post("/halt", **answers(Halted))

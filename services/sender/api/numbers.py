@@ -11,6 +11,7 @@ from sqlalchemy import RowMapping, TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.sender.api.answers import NumberNow, Page, ShownNumber, answers
+from services.sender.api.campaign_shapes import without_defaults
 from services.sender.api.connection import ConnectionDep
 from services.sender.api.keys import Admin, Caller, Operator, Reader
 from services.sender.api.paging import Cursor, Limit, cut, page
@@ -37,14 +38,16 @@ CASE WHEN paused_until <= now() THEN NULL ELSE paused_reason END AS paused_reaso
 CASE WHEN paused_until <= now() THEN NULL ELSE paused_until END AS paused_until
 """
 
-_PUT = text(f"""
+# A number that is there keeps what is not given; a new one is none without its account.
+_PUT = f"""
 INSERT INTO numbers (phone_number_id, waba_id, portfolio_id, rate, headroom, token_name)
-VALUES (:phone_number_id, :waba_id, :portfolio_id, :rate, :headroom, :token_name)
-ON CONFLICT (phone_number_id) DO UPDATE SET waba_id = excluded.waba_id,
-    portfolio_id = excluded.portfolio_id, rate = excluded.rate, headroom = excluded.headroom,
-    token_name = excluded.token_name
+SELECT :phone_number_id, account, :portfolio_id, :rate, :headroom, :token_name
+FROM (SELECT coalesce(CAST(:waba_id AS text), (
+    SELECT waba_id FROM numbers WHERE phone_number_id = :phone_number_id
+)) AS account) AS known WHERE account IS NOT NULL
+ON CONFLICT (phone_number_id) DO UPDATE SET {{given}}
 RETURNING {_COLUMNS}
-""")  # built from constants
+"""
 
 _LIST = text(f"SELECT {_COLUMNS} FROM numbers ORDER BY phone_number_id")  # constants
 _GET = text(f"""
@@ -69,11 +72,17 @@ RETURNING {_COLUMNS}
 class Number(BaseModel):
     """A business number. Campaigns may use `rate` less the share `headroom`."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", json_schema_extra=without_defaults)
 
-    waba_id: str = Field(pattern=r"^[0-9]{1,32}$")
-    rate: int = Field(80, ge=1, le=10_000, description="Messages per second that Meta allows")
-    headroom: float = Field(0.2, ge=0, lt=1, description="Share kept for live conversations")
+    waba_id: str | None = Field(
+        None, pattern=r"^[0-9]{1,32}$", description="Meta's id of its account; a new one needs it"
+    )
+    rate: int = Field(
+        80, ge=1, le=10_000, description="Messages per second that Meta allows; 80 of a new one"
+    )
+    headroom: float = Field(
+        0.2, ge=0, lt=1, description="Share kept for live conversations; 0.2 of a new one"
+    )
     portfolio_id: str | None = Field(None, pattern=r"^[0-9]{1,32}$")
     token: str | None = Field(
         None,
@@ -90,15 +99,32 @@ async def put_number(
     connection: ConnectionDep,
     caller: Admin,
 ) -> dict[str, Any]:
-    """Register a number, or change it: every process acts on it within a second."""
+    """Register a number, or change what is given of one; null takes a portfolio or token away.
+
+    Every process acts on it within a second.
+    """
     if body.token is not None:
         _check_token(body.token, runtime.settings.token_for)
     values = body.model_dump(exclude={"token"}) | {"token_name": body.token}
     values["phone_number_id"] = phone_number_id
-    row = (await connection.execute(_PUT, values)).mappings().one()
+    row = (await connection.execute(_put(body), values)).mappings().first()
+    if row is None:
+        error = {"field": "body.waba_id", "message": "a new number needs it"}
+        raise Problem(422, "waba_id: a new number needs it", errors=[error])
     await connection.execute(WAKE)
-    log.info("number_set", **values, actor=caller.actor)
+    told = {name: row[name] for name in values}
+    log.info("number_set", **told, actor=caller.actor)
     return _shown(row)
+
+
+def _put(body: Number) -> TextClause:
+    """What is given replaces what there was."""
+    given = ["token_name" if name == "token" else name for name in sorted(body.model_fields_set)]
+    names = [name for name in given if name != "waba_id" or body.waba_id is not None]
+    # Always the id too, since something must be set.
+    return text(
+        _PUT.format(given=", ".join(f"{n} = excluded.{n}" for n in ("phone_number_id", *names)))
+    )
 
 
 @router.get("", **answers(Page[NumberNow]))
@@ -120,6 +146,8 @@ async def get_number(
 ) -> dict[str, Any]:
     """A number, with `campaign_rate`, what its campaigns may use, and its pace now.
 
+    `campaign_rate` is `rate` without its `headroom`, in whole messages, and 1 % less: slots lie so
+    much further apart than they had to, so that no second holds more than the rate.
     `effective_rate`, what throttling has left of `rate`, and `sends_last_minute` are null while
     Redis is away. A pause that senders make by themselves is shown too; the number stays active.
     """
