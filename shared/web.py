@@ -151,16 +151,30 @@ def _install_problems(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def answer_http(_: Request, error: HTTPException) -> Response:
         headers = dict(error.headers) if error.headers else None
-        return problem_response(Problem(error.status_code, str(error.detail), headers=headers))
+        detail = "the body is not JSON in UTF-8" if error.status_code == 400 else str(error.detail)
+        return problem_response(Problem(error.status_code, detail, headers=headers))
 
     @app.exception_handler(RequestValidationError)
-    async def answer_invalid(_: Request, error: RequestValidationError) -> Response:
-        # Only the place and the rule: the input may be personal data.
-        errors = [
-            {
-                "field": ".".join(str(part) for part in item["loc"]),
-                "message": item["msg"].removeprefix("Value error, "),
-            }
-            for item in error.errors()
-        ]
+    async def answer_invalid(request: Request, error: RequestValidationError) -> Response:
+        found = error.errors()
+        if any(item["type"] == "model_attributes_type" for item in found) and not _is_json(request):
+            return problem_response(Problem(415, "the body is taken as application/json"))
+        errors = [_told(item, error.body) for item in found]
         return problem_response(Problem(422, "the request is not valid", errors=errors))
+
+
+def _is_json(request: Request) -> bool:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return kind == "application/json" or kind.endswith("+json")
+
+
+def _told(item: Mapping[str, Any], body: Any) -> dict[str, str]:
+    """Only the place and the rule: the input may be personal data."""
+    if item["type"] == "json_invalid":
+        before = str(body)[: item["loc"][-1]]
+        line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
+        return {"field": "body", "message": f"no JSON at line {line}, column {column}"}
+    return {
+        "field": ".".join(str(part) for part in item["loc"]),
+        "message": item["msg"].removeprefix("Value error, "),
+    }

@@ -78,7 +78,7 @@ async def test_an_upload_enters_pending(api: Api):
     assert [entered for _, entered in found] == [{"pending": 7}]
 
 
-@pytest.mark.parametrize("cursor", ["!", "-1", "1y2p0ij32e8e7"])
+@pytest.mark.parametrize("cursor", ["!", "-1", "1y2p0ij32e8e7", "zzz", "0000", ""])
 async def test_a_cursor_of_someone_else_is_refused(api: Api, cursor):
     path = await api.draft()
     answer = await api.get(f"{path}/timeline", params={"cursor": cursor})
