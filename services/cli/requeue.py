@@ -12,10 +12,15 @@ from services.cli.rest import Rest
 @campaign_id
 @click.option("--status", type=click.Choice(("failed", "unknown")), required=True)
 @click.option("--error-code", "codes", multiple=True, type=int, help="Only these; may be repeated.")
+@click.option("--settled", is_flag=True, help="Of the failed, those too that were settled.")
 @as_json
-def retry(campaign_id: str, status: str, codes: tuple[int, ...], *, as_json: bool) -> None:
+def retry(
+    campaign_id: str, status: str, codes: tuple[int, ...], *, settled: bool, as_json: bool
+) -> None:
     """Send failed or unknown ones again. One that is unknown, or was, may then come twice."""
-    body = {"status": status} | ({"error_codes": list(codes)} if codes else {})
+    body: dict[str, Any] = {"status": status}
+    body |= {"error_codes": list(codes)} if codes else {}
+    body |= {"settled": True} if settled else {}
     moved = call(lambda rest: _all(rest, f"/v1/campaigns/{campaign_id}/retry", body, "requeued"))
     tell({"requeued": moved}, f"{moved:,} wait to be sent again.", as_json=as_json)
 

@@ -393,10 +393,10 @@ def test_a_retry_goes_on_to_its_end(headrace, httpx_mock: HTTPXMock, capsys) -> 
     url = f"{CAMPAIGN}/retry"
     httpx_mock.add_response(url=url, json={"requeued": 5000, "next_cursor": "x"})
     httpx_mock.add_response(url=url, json={"requeued": 10, "next_cursor": None})
-    codes = ("--error-code", "131026", "--error-code", "131000")
+    codes = ("--error-code", "131026", "--error-code", "131000", "--settled")
     assert headrace("campaign", "retry", ID, "--status", "failed", *codes) == 0
     first, second = (json.loads(request.content) for request in httpx_mock.get_requests())
-    assert first == {"status": "failed", "error_codes": [131026, 131000]}
+    assert first == {"status": "failed", "error_codes": [131026, 131000], "settled": True}
     assert second == first | {"cursor": "x"}
     assert capsys.readouterr().out == "5,010 wait to be sent again.\n"
 
