@@ -26,6 +26,7 @@ from services.cli.weather import EXCUSES, PAIR_LIMIT, UNDELIVERABLE
 from shared.domain.status import Status
 from shared.whatsapp.signature import sign
 
+pytestmark = pytest.mark.timeout(300)
 # Longer than lease and read timeout; the API would add a minute for what is slow to be applied.
 WINDOW_SECONDS = 20
 FIRST, LAST = 0.04, 0.8
