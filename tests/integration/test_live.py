@@ -374,14 +374,20 @@ async def test_it_goes_on_when_its_caller_goes_away(site: Site) -> None:
         return httpx.Response(200, json={"messages": [{"id": f"wamid.{body['to']}"}]})
 
     site.meta.answer = slow
-    asking = asyncio.create_task(site.say())
+    async with site.engine.begin() as connection:
+        written = await site.live.write(connection, NUMBER, MESSAGE)
+    waiting = asyncio.create_task(site.live.send(written, nothing))
     await until(lambda: site.meta.on_the_wire)
-    asking.cancel()
-    await asyncio.wait([asking])
+    waiting.cancel()
+    await asyncio.wait([waiting])
     reply.set()
 
     row = await until(lambda: one_row_of(site), is_right=lambda row: row.status == "accepted")
     assert row.wamid == f"wamid.{PERSON}"
+
+
+async def nothing(*_: object) -> None:
+    """No key came with it."""
 
 
 async def one_row_of(site: Site) -> Any:
