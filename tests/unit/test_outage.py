@@ -1,5 +1,7 @@
 """When an outage of Meta, or of the way to it, holds a number."""
 
+import math
+
 import pytest
 
 from services.sender.pipeline.outage import Outage
@@ -26,8 +28,8 @@ CALM: list[Outcome] = [
 class Line:
     """Outcomes one after the other, each of a message that left just before it came."""
 
-    def __init__(self) -> None:
-        self.outage = Outage()
+    def __init__(self, longest_s: float = math.inf) -> None:
+        self.outage = Outage(longest_s=longest_s)
         self.now = 1000.0
 
     def meets(self, outcome: Outcome, *, left: float = 0.5) -> float:
@@ -106,3 +108,10 @@ def test_what_we_refuse_ourselves_says_nothing_about_meta() -> None:
     assert line.meets(LOST) == 30
     line.meets(own)
     assert line.outage.probing
+
+
+def test_a_process_that_stood_still_sees_no_outage_in_what_it_missed() -> None:
+    line = Line(longest_s=70)
+
+    assert {line.meets(LOST, left=71) for _ in range(100)} == {0.0}
+    assert [line.meets(LOST, left=69) for _ in range(20)][-1] == 30

@@ -1,5 +1,6 @@
 """Holds a number while Meta or the way to it is out, so that an outage never burns the audience."""
 
+import math
 from dataclasses import dataclass
 
 from services.sender.pipeline.outcome import Accepted, Failed, Outcome, Retry, Throttled, Unknown
@@ -20,10 +21,15 @@ WAITS = Waits()
 
 
 class Outage:
-    """Signs of an outage on one number, in this process. Times are monotonic seconds."""
+    """Signs of an outage on one number, in this process. Times are monotonic seconds.
 
-    def __init__(self, waits: Waits = WAITS) -> None:
+    A sign that took longer than `longest_s` is one of a process that stood still itself: all that
+    it had on the wire then seems lost at once.
+    """
+
+    def __init__(self, waits: Waits = WAITS, longest_s: float = math.inf) -> None:
         self._waits = waits
+        self._longest_s = longest_s
         self._streak = 0
         self._pauses = 0
         self.held_at = 0.0
@@ -46,6 +52,8 @@ class Outage:
             return self._hold(now, *self._waits.unreachable)
         if not _is_sign(outcome):
             self._streak = self._pauses = 0
+            return 0.0
+        if now - left_at > self._longest_s:
             return 0.0
         self._streak += 1
         if self._streak < _STREAK and not self.probing:

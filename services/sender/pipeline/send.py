@@ -47,6 +47,11 @@ class Outlet:
             "write": read_timeout,
         }
 
+    @property
+    def longest_s(self) -> float:
+        """Seconds after which even the slowest send has ended."""
+        return sum(self._timeouts[name] for name in ("pool", "connect", "read"))
+
     async def post(
         self,
         phone_number_id: str,

@@ -58,7 +58,8 @@ class Sending:
         self._concurrency = concurrency
         self._tasks: dict[asyncio.Task[None], float] = {}
         self._left: Counter[int] = Counter()
-        self.outage = Outage()
+        # Twice as long: a busy process notices its timeouts late.
+        self.outage = Outage(longest_s=2 * outlet.longest_s)
         self._reaches_meta = True
         self._held_until = 0.0
         self._breakers: dict[int, Breaker] = {}
