@@ -370,7 +370,7 @@ async def test_evidence_after_a_settlement_and_a_retry_cancels_the_retry(
 ) -> None:
     campaign, one = await lost(engine)
     await post(api, engine, campaign, "settle", SETTLE)
-    await post(api, engine, campaign, "retry", FAILED)
+    await post(api, engine, campaign, "retry", FAILED | {"settled": True})
     assert now_pending(await one_row(engine, campaign))
 
     await says(engine, one, "sent")
@@ -445,3 +445,22 @@ async def test_it_takes_an_operator_and_a_campaign(
     assert (await post(api, engine, campaign, call, body, **reading)).status_code == 403
     nowhere = "/v1/campaigns/0198d5c7-0000-7000-8000-000000000000"
     assert (await api.post(f"{nowhere}/{call}", json=body)).status_code == 404
+
+
+async def test_what_was_settled_is_sent_again_only_where_that_is_asked(
+    api: Api, engine: AsyncEngine
+) -> None:
+    """It may have arrived: nobody who retries what failed means it."""
+    campaign, _ = await lost(engine)
+    await post(api, engine, campaign, "settle", SETTLE)
+    assert (await post(api, engine, campaign, "retry", FAILED)).json()["requeued"] == 0
+    assert (await one_row(engine, campaign)).status == "failed"
+    asked = await post(api, engine, campaign, "retry", FAILED | {"settled": True})
+    assert asked.json()["requeued"] == 1
+    assert now_pending(await one_row(engine, campaign))
+
+
+async def test_a_wrong_status_is_told_in_plain_words(api: Api, engine: AsyncEngine) -> None:
+    campaign = await plant_campaign(engine)
+    answer = await post(api, engine, campaign, "retry", {"status": "sent"})
+    assert answer.json()["errors"][0]["message"] == "Input should be 'failed' or 'unknown'"

@@ -13,7 +13,7 @@ from services.sender.api.idempotency import Answer, OnceDep
 from services.sender.api.keys import Operator
 from services.sender.api.paging import after, cursor_of
 from services.sender.campaigns import lifecycle
-from services.sender.campaigns.requeue import retry, settle
+from services.sender.campaigns.requeue import Wanted, retry, settle
 from shared.domain.status import Status
 
 router = APIRouter(prefix="/v1/campaigns/{campaign_id}", tags=["campaigns"])
@@ -30,8 +30,12 @@ class Retry(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    status: Literal[Status.FAILED, Status.UNKNOWN]
+    status: Literal["failed", "unknown"]
     error_codes: list[Code] | None = Field(None, min_length=1, max_length=100)
+    settled: bool = Field(
+        default=False,
+        description="Of the failed, those too that were settled: they may have arrived",
+    )
     cursor: From = None
 
 
@@ -40,7 +44,7 @@ class Settle(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    become: Literal[Status.FAILED] = Field(alias="as")
+    become: Literal["failed"] = Field(alias="as")
     cursor: From = None
 
 
@@ -51,13 +55,15 @@ async def retry_rows(
     """Send failed or unknown rows again, each as a new attempt with a fresh budget of attempts.
 
     One call moves some thousands; go on with its `next_cursor` as `cursor` until that is null. A
-    completed campaign runs again. An unknown message may have arrived, and then arrives twice.
+    completed campaign runs again. An unknown message may have arrived, and then arrives twice:
+    so may one that was settled as failed, which is left out unless `settled` asks for it.
     """
 
     async def effect() -> Answer:
         campaign = await lifecycle.find(connection, campaign_id)
         codes, start = frozenset(body.error_codes or ()), after(body.cursor) or 0
-        step = await retry(connection, campaign, body.status, codes, start, caller.actor)
+        wanted = Wanted(Status(body.status), codes, body.settled)
+        step = await retry(connection, campaign, wanted, start, caller.actor)
         return Answer(200, {"requeued": step.moved, "next_cursor": cursor_of(step.next_id)})
 
     return await once.run(connection, effect)

@@ -5,7 +5,7 @@ that goes on after the one before meets no row twice, however fast it fails agai
 """
 
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final
 
 from sqlalchemy import TextClause, text
@@ -24,7 +24,8 @@ SCAN: Final = 50_000
 
 _FIND = """
 WITH scanned AS MATERIALIZED ({scanned} ORDER BY id LIMIT :scan), found AS (
-    SELECT id FROM scanned WHERE status = CAST(:status AS message_status) ORDER BY id LIMIT :most
+    SELECT id FROM scanned WHERE status = CAST(:status AS message_status)
+      AND (CAST(:settled AS boolean) OR reason IS DISTINCT FROM 'settled') ORDER BY id LIMIT :most
 )
 SELECT count(*) AS seen, max(id) AS last,
     ARRAY(SELECT id FROM found ORDER BY id) AS ids
@@ -33,7 +34,8 @@ FROM scanned
 
 _ANY_CODE = text(
     _FIND.format(
-        scanned="SELECT id, status FROM messages WHERE campaign_id = :campaign AND id > :after"
+        scanned="SELECT id, status, reason FROM messages"
+        " WHERE campaign_id = :campaign AND id > :after"
     )
 )
 
@@ -41,9 +43,9 @@ _ANY_CODE = text(
 _WITH_CODES = text(
     _FIND.format(
         scanned="""
-    SELECT met.id, met.status FROM unnest(CAST(:codes AS integer[])) AS wanted (code)
+    SELECT met.id, met.status, met.reason FROM unnest(CAST(:codes AS integer[])) AS wanted (code)
     CROSS JOIN LATERAL (
-        SELECT id, status FROM messages
+        SELECT id, status, reason FROM messages
         WHERE campaign_id = :campaign AND error_code = wanted.code AND id > :after
         ORDER BY id LIMIT :scan
     ) AS met"""
@@ -106,6 +108,18 @@ SELECT count(*) FROM changed
 
 
 @dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which rows: of a status, of these codes or, without any, of all.
+
+    `settled`: those too that an operator has settled. They may have arrived.
+    """
+
+    status: Status
+    codes: AbstractSet[int] = frozenset()
+    settled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """How many rows a step moved, and after which id the next goes on; None after the last."""
 
@@ -128,23 +142,27 @@ class _Found:
 async def retry(
     connection: AsyncConnection,
     campaign: Campaign,
-    status: Status,
-    codes: AbstractSet[int],
+    wanted: Wanted,
     after: int,
     actor: str,
 ) -> Step:
-    """Make failed or unknown rows pending again, of these codes or, without any, of all.
+    """Make failed or unknown rows pending again.
 
     A completed campaign runs again. Raises `CampaignRefused` where nothing may leave any more.
     """
     await _check_may_send(connection, campaign)
-    found = await _find(connection, campaign, status, codes, after)
+    found = await _find(connection, campaign, wanted, after)
     if not found.ids:
         return Step(0, found.next_id)
     await keep_running(connection, [campaign.id], actor)
-    moved = await _move(connection, _RETRY, campaign, status, found)
+    moved = await _move(connection, _RETRY, campaign, wanted.status, found)
     if moved:
-        told = {"status": status, "error_codes": sorted(codes), "requeued": moved}
+        told = {
+            "status": wanted.status,
+            "error_codes": sorted(wanted.codes),
+            "settled": wanted.settled,
+            "requeued": moved,
+        }
         await add_event(connection, campaign.id, "retried", actor, **told)
         await connection.execute(WAKE)
     return Step(moved, found.next_id)
@@ -155,7 +173,7 @@ async def settle(connection: AsyncConnection, campaign: Campaign, after: int, ac
 
     Evidence that comes later still moves them.
     """
-    found = await _find(connection, campaign, Status.UNKNOWN, frozenset(), after)
+    found = await _find(connection, campaign, Wanted(Status.UNKNOWN), after)
     moved = await _move(connection, _SETTLE, campaign, Status.UNKNOWN, found)
     if moved:
         await add_event(connection, campaign.id, "settled", actor, settled=moved)
@@ -174,13 +192,14 @@ async def _check_may_send(connection: AsyncConnection, campaign: Campaign) -> No
 async def _find(
     connection: AsyncConnection,
     campaign: Campaign,
-    status: Status,
-    codes: AbstractSet[int],
+    wanted: Wanted,
     after: int,
 ) -> _Found:
-    statement = _WITH_CODES if codes else _ANY_CODE
+    statement = _WITH_CODES if wanted.codes else _ANY_CODE
     values = {"campaign": campaign.id, "after": after, "scan": SCAN, "most": MOST}
-    rows = await connection.execute(statement, values | {"status": status, "codes": sorted(codes)})
+    rows = await connection.execute(
+        statement, values | asdict(wanted) | {"codes": sorted(wanted.codes)}
+    )
     found = rows.one()
     return _Found(found.ids, found.last if found.seen == SCAN else None)
 
