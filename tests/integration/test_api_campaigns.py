@@ -1,6 +1,7 @@
 """Campaigns over HTTP: created, refused, started, moved, looked at."""
 
 import json
+import re
 import uuid
 
 import httpx
@@ -102,9 +103,10 @@ async def test_a_template_needs_its_columns(api: Api):
 
 
 @pytest.mark.parametrize("audience", ["open", "closed"])
-async def test_a_draft_shows_the_audience_that_was_asked_for(api: Api, audience):
+async def test_a_draft_is_open_and_shows_what_its_start_will_make_of_it(api: Api, audience):
     path = await api.draft(audience=audience)
-    assert (await api.get(path)).json()["audience"] == audience
+    shown = (await api.get(path)).json()
+    assert (shown["audience"], shown["keep_open"]) == ("open", audience == "open")
     assert (await api.upload(path, PEOPLE)).status_code == 201
     assert (await api.post(f"{path}/start")).json()["audience"] == audience
 
@@ -223,7 +225,7 @@ async def test_what_holds_a_campaign(api: Api, engine):
         return {one["reason"]: one for one in holding if one["reason"] != "no_worker"}
 
     path = await api.draft()
-    assert set(await held()) == {"not_started", "nothing_pending"}
+    assert set(await held()) == {"not_started", "no_recipients"}
     await api.upload(path, PEOPLE)
     await api.post(f"{path}/start")
     assert await held() == {}
@@ -308,3 +310,28 @@ async def test_moves_wake_the_workers(api: Api, engine):
         await raw.execute("SELECT 1")
         await raw.reset()
     assert heard == ["headrace"] * 4
+
+
+async def test_an_upload_whose_process_has_died_says_so(api: Api, engine):
+    path = await api.draft()
+    await api.upload(path, PEOPLE)
+    async with engine.begin() as connection:
+        old = "state = 'running', heartbeat_at = now() - interval '3 minutes'"
+        await connection.execute(text(f"UPDATE uploads SET {old}"))
+    (shown,) = (await api.get(path)).json()["uploads"]
+    assert (shown["state"], shown["error"]) == (
+        "failed",
+        "its process has died; upload the file again",
+    )
+
+
+async def test_times_end_in_z_everywhere(api: Api):
+    path = await api.draft(expires_at="2099-01-01T02:00:00+02:00")
+    await api.upload(path, PEOPLE)
+    await api.post(f"{path}/start", json={"at": "2098-01-01T00:00:00+02:00"})
+    said = [await api.get(one) for one in (path, "/v1/campaigns", f"{path}/events")]
+    said += [await api.get(f"{path}/{one}") for one in ("recipients", "export")]
+    said += [await api.post(f"{path}/check"), await api.get("/v1/phone-numbers")]
+    for answer in said:
+        assert "+00:00" not in answer.text
+        assert re.search(r"T\d\d:\d\d:\d\d(\.\d+)?Z", answer.text), answer.text

@@ -314,6 +314,10 @@ async def test_rows_that_were_refused_before_the_audience_closes(api: Api) -> No
     assert (await api.upload(path, bad)).json()["invalid"] == 2
     assert (await warning(api, path, "rows_refused"))["detail"].endswith(": 2")
     assert "audience_closes" in await warnings(api, path)
+    mended = await audience(api)
+    await api.upload(mended, bad)
+    await api.upload(mended, people(2, start=60))
+    assert await warnings(api, mended) == NOTHING_AHEAD
     kept = await audience(api, audience="open")
     await api.upload(kept, bad)
     assert await warnings(api, kept) == NOTHING_AHEAD | {"rows_refused"}

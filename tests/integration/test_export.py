@@ -52,12 +52,12 @@ async def test_csv_says_what_became_of_everybody(api: Api, engine):
     assert answer.text.splitlines()[0] == ",".join(f'"{column}"' for column in COLUMNS)
     ana, bea, caro = read(answer)
     assert ana["phone"] == "12025550123"
-    assert (ana["status"], ana["attempts"], ana["wamid"]) == ("delivered", "1", "wamid.A")
-    assert (ana["accepted_at"], ana["read_at"]) == ("2026-05-01T08:00:00.500000+00:00", "")
-    assert (bea["status"], bea["error_code"], bea["attempts"]) == ("failed", "131026", "3")
+    assert (ana["status"], ana["attempt"], ana["wamid"]) == ("delivered", "1", "wamid.A")
+    assert (ana["accepted_at"], ana["read_at"]) == ("2026-05-01T08:00:00.500000Z", "")
+    assert (bea["status"], bea["error_code"], bea["attempt"]) == ("failed", "131026", "3")
     assert bea["error_title"]
     assert (bea["external_id"], bea["metadata"]) == ("", "")
-    assert (caro["status"], caro["attempts"], caro["error_title"]) == ("pending", "0", "")
+    assert (caro["status"], caro["attempt"], caro["spent"]) == ("pending", "1", "0")
     assert caro["due_at"]
     assert caro["external_id"] == "é-3"
 

@@ -104,7 +104,7 @@ async def test_a_campaign_that_sends_says_how_fast_and_until_when(start_sender: 
         over = await until(
             lambda: shown(api, path), 20, is_right=lambda one: one["state"] == "completed"
         )
-        assert (over["eta"], over["holding"]) == (None, [])
+        assert (over["rate"], over["eta"], over["holding"]) == (0, None, [])
 
 
 async def test_without_a_worker_it_says_so(api: Api, engine: AsyncEngine, redis: Redis):
@@ -119,7 +119,7 @@ async def test_without_a_worker_it_says_so(api: Api, engine: AsyncEngine, redis:
 async def test_a_worker_lives_from_its_first_moment(start_sender: StartSender):
     async with simulator() as meta:
         api = await start_sender(meta.url)
-        assert set(await held(api, await api.draft())) == {"not_started", "nothing_pending"}
+        assert set(await held(api, await api.draft())) == {"not_started", "no_recipients"}
 
 
 async def test_a_process_without_the_role_is_no_worker(

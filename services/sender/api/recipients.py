@@ -40,9 +40,11 @@ _BODY = {
         "description": "CSV in UTF-8 with a header row, separated by commas, semicolons or tabs."
         f" The number's column is one of {', '.join(PHONE_COLUMNS)}; external_id is yours, unique"
         " in the campaign; metadata (a flat JSON object) and metadata.KEY are kept and shown, never"
-        " sent; every other column is a parameter of the template. Or one JSON object a line, or an"
-        f" array of them (up to {ARRAY_LIMIT >> 20} MiB), with keys for columns. Each may come with"
-        " Content-Encoding: gzip.",
+        " sent; every other column is a parameter of the template. A file without a row, or without"
+        " a column that the template names, is refused, and so is a row without a value for a text"
+        " that would be empty. Or one JSON object a line, or an"
+        f" array of them (up to {ARRAY_LIMIT >> 20} MiB), with keys for columns; an"
+        " empty array adds nobody. Each may come with Content-Encoding: gzip.",
         "content": {
             kind.value: {"schema": {"type": "string", "format": "binary"}} for kind in Format
         },

@@ -18,19 +18,29 @@ from shared.whatsapp.errors import rule_for
 # Rows held at once. Few: the loop that reads them may be the one that sends, to the millisecond.
 PAGE = 500
 
-# A row that waits has not been taken for its attempt yet. The page is cut first: joined as a whole,
+# The page is cut first: joined as a whole,
 # the tables would be merged from the first recipient on, again for each page.
 _NEXT = text(f"""
 WITH page AS MATERIALIZED (SELECT * FROM messages WHERE {FOLLOWING} LIMIT :most)
 SELECT m.id, r.external_id, r.phone, m.status::text AS status, m.reason, m.error_code,
-    m.attempt - CASE WHEN m.status IN ('pending', 'skipped') THEN 1 ELSE 0 END AS attempts,
+    m.attempt, m.spent,
     m.due_at, m.claimed_at, m.accepted_at, m.sent_at, m.delivered_at, m.read_at, m.failed_at,
     m.wamid, r.metadata::text AS metadata
 FROM page m JOIN recipients r ON r.id = m.id ORDER BY m.id
 """)  # built from constants
 
 COLUMNS = (
-    *("id", "external_id", "phone", "status", "reason", "error_code", "error_title", "attempts"),
+    *(
+        "id",
+        "external_id",
+        "phone",
+        "status",
+        "reason",
+        "error_code",
+        "error_title",
+        "attempt",
+        "spent",
+    ),
     *("due_at", "claimed_at", "accepted_at", "sent_at", "delivered_at", "read_at", "failed_at"),
     *("wamid", "metadata"),
 )
@@ -97,4 +107,4 @@ def _told(row: RowMapping) -> dict[str, Any]:
 
 
 def _plain(value: object) -> object:
-    return value.isoformat() if isinstance(value, datetime) else value
+    return value.isoformat().replace("+00:00", "Z") if isinstance(value, datetime) else value

@@ -22,8 +22,8 @@ _SEEN = text("""
 SELECT now() AS now, n.rate, n.headroom, (SELECT halted FROM installation) AS halted,
     n.state = 'paused' AND coalesce(n.paused_until > now(), true) AS number_paused,
     n.paused_reason, n.paused_until, heard.received_at AS webhooks_seen_at,
-    (SELECT coalesce(sum(invalid), 0)::bigint FROM uploads
-     WHERE campaign_id = :campaign AND state = 'done') AS refused,
+    coalesce((SELECT invalid FROM uploads WHERE campaign_id = :campaign AND state = 'done'
+              ORDER BY id DESC LIMIT 1), 0) AS refused,
     coalesce((SELECT state = 'failed' OR state = 'running'
                      AND heartbeat_at < now() - interval '2 minutes'
               FROM uploads WHERE campaign_id = :campaign ORDER BY id DESC LIMIT 1),

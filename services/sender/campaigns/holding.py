@@ -20,6 +20,7 @@ SELECT
     n.paused_reason, n.paused_until, n.token_name,
     (SELECT min(due_at) FROM messages
      WHERE campaign_id = :campaign AND due_at IS NOT NULL) AS next_due,
+    (SELECT id FROM messages WHERE campaign_id = :campaign ORDER BY id LIMIT 1) IS NULL AS empty,
     (SELECT details FROM campaign_events
      WHERE campaign_id = :campaign AND kind = 'paused' ORDER BY id DESC LIMIT 1) AS pause,
     now() AS now
@@ -150,6 +151,8 @@ def _due(facts: Row[Any], campaign: Campaign) -> Holding | None:
         later = facts.next_due > facts.now
         return Holding("nothing_due", None, None, facts.next_due) if later else None
     place = f"POST /v1/campaigns/{campaign.public_id}"
+    if facts.empty:
+        return Holding("no_recipients", "the campaign has no recipients", f"{place}/recipients")
     still_open = campaign.audience == Audience.OPEN
     cure = f"{place}/recipients, or {place}/close" if still_open else None
     return Holding("nothing_pending", "every recipient has been taken", cure)

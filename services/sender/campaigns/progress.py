@@ -14,7 +14,9 @@ from shared.db.counters import errors_met, totals
 from shared.whatsapp.errors import rule_for
 
 _UPLOADS = text("""
-SELECT id, rows, accepted, duplicate, invalid, error, started_at, finished_at,
+SELECT id, rows, accepted, duplicate, invalid, started_at, finished_at,
+    CASE WHEN state = 'running' AND heartbeat_at < now() - interval '2 minutes'
+         THEN 'its process has died; upload the file again' ELSE error END AS error,
     CASE WHEN state = 'running' AND heartbeat_at < now() - interval '2 minutes'
          THEN 'failed' ELSE state END AS state
 FROM uploads WHERE campaign_id = :campaign ORDER BY id DESC LIMIT 100

@@ -101,7 +101,11 @@ def _uploading(facts: Row[Any], campaign: Campaign) -> Finding | None:
     if campaign.keep_open or not facts.uploading:
         return None
     detail = "an upload is under way, and the start closes the audience"
-    return Finding("upload_under_way", detail, "wait for it, or start with keep_open")
+    return Finding(
+        "upload_under_way",
+        detail,
+        "wait for it, or keep the audience open at the start (keep_open)",
+    )
 
 
 def _empty(facts: Row[Any], campaign: Campaign) -> Finding | None:

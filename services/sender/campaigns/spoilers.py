@@ -1,7 +1,7 @@
 """What would spoil a campaign without refusing its start, each with its cure."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 from services.sender.campaigns.left_out import LeftOut
 from services.sender.campaigns.lifecycle import Campaign
@@ -55,10 +55,14 @@ def _halted(seen: Seen) -> Finding | None:
     return Finding("halted", "nothing leaves from any number", "POST /v1/unhalt")
 
 
+def _time(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
 def _paused(campaign: Campaign, seen: Seen) -> Finding | None:
     if not seen.number_paused:
         return None
-    end = f" until {seen.paused_until.isoformat()}" if seen.paused_until else ""
+    end = f" until {_time(seen.paused_until)}" if seen.paused_until else ""
     cure = f"POST /v1/phone-numbers/{campaign.phone_number_id}/resume"
     return Finding("number_paused", f"the number is paused ({seen.paused_reason}){end}", cure)
 
@@ -78,7 +82,7 @@ def _too_short(campaign: Campaign, outlook: Outlook) -> Finding | None:
     # What expires before it begins is a problem, and no second finding.
     if not outlook.begins_at < expires_at < ends_at:
         return None
-    detail = f"it would end at {ends_at.isoformat()}, and expires at {expires_at.isoformat()}"
+    detail = f"it would end at {_time(ends_at)}, and expires at {_time(expires_at)}"
     cure = f"PATCH {place(campaign)} with a later expires_at, or start it earlier"
     return Finding("expires_before_end", detail, cure)
 
@@ -95,7 +99,7 @@ def _refused(campaign: Campaign, seen: Seen) -> Finding | None:
     if not seen.refused:
         return None
     cure = f"GET {place(campaign)}/rejects says why: mend these rows, and upload them"
-    return Finding("rows_refused", f"rows that the uploads refused: {seen.refused}", cure)
+    return Finding("rows_refused", f"rows that the newest upload refused: {seen.refused}", cure)
 
 
 def _closing(seen: Seen, outlook: Outlook) -> Finding | None:
@@ -103,7 +107,11 @@ def _closing(seen: Seen, outlook: Outlook) -> Finding | None:
     if not outlook.closes or not (seen.refused or seen.upload_failed):
         return None
     detail = "the start closes the audience, and then nothing more is taken"
-    return Finding("audience_closes", detail, "upload what is missing first, or use keep_open")
+    return Finding(
+        "audience_closes",
+        detail,
+        "upload what is missing first, or keep the audience open at the start (keep_open)",
+    )
 
 
 def _opted_out(outlook: Outlook) -> Finding | None:

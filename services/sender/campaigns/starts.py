@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
+from pydantic_core import to_jsonable_python
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.sender.campaigns.lifecycle import (
@@ -80,7 +81,7 @@ async def schedule(
     if problems := schedule_problems(wanted, at):
         raise NotReady(wanted, problems)
     values = {"public_id": public_id, "at": at, "keep_open": keep_open}
-    details = {"at": at.isoformat()}
+    details = {"at": to_jsonable_python(at)}
     return await transition(connection, _SCHEDULE, values, "scheduled", actor, details)
 
 
