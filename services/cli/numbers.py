@@ -7,10 +7,7 @@ from typing import Any
 import click
 
 from services.cli.calling import as_json, call, step, tell, tell_list
-from services.cli.rest import NotFoundError, Rest
 from services.cli.times import local
-
-SETTINGS = ("waba_id", "rate", "headroom", "portfolio_id", "token")
 
 
 @click.group()
@@ -30,24 +27,15 @@ def number() -> None:
 @as_json
 def set_number(phone_number_id: str, *, as_json: bool, **settings: Any) -> None:
     """Register a business number, or change what is given of one."""
-    given = {name: value for name, value in settings.items() if value is not None}
-    told = call(lambda rest: _set_number(rest, f"/v1/phone-numbers/{phone_number_id}", given))
+    given = {
+        name: None if value == "" else value
+        for name, value in settings.items()
+        if value is not None
+    }
+    told = call(lambda rest: rest.put(f"/v1/phone-numbers/{phone_number_id}", given))
     pace = f"campaigns send {campaign_rate(told):.4g} of its {told['rate']} messages a second"
     text = f"Number {phone_number_id} is set: {pace}, {told['headroom']:.0%} is kept free."
     tell(told, text, as_json=as_json)
-
-
-async def _set_number(rest: Rest, path: str, given: dict[str, Any]) -> Any:
-    """A PUT replaces the whole, so what is not given is taken from what is there."""
-    try:
-        there = await rest.get(path)
-    except NotFoundError:
-        if "waba_id" not in given:
-            raise click.UsageError("--waba-id is needed for a new number") from None
-        there = {}
-    body = {name: there[name] for name in SETTINGS if name in there} | given
-    body = {name: None if value == "" else value for name, value in body.items()}
-    return await rest.put(path, body)
 
 
 @number.command("list")

@@ -28,10 +28,6 @@ class RestError(RuntimeError):
         self.problems = problems
 
 
-class NotFoundError(RestError):
-    """The API knows no such thing."""
-
-
 class ConflictError(RestError):
     """The state of the thing does not allow it."""
 
@@ -40,7 +36,7 @@ class AwayError(RestError):
     """Nobody answers, or not now."""
 
 
-REFUSALS = {404: NotFoundError, 409: ConflictError, 502: AwayError, 503: AwayError, 504: AwayError}
+REFUSALS = {409: ConflictError, 502: AwayError, 503: AwayError, 504: AwayError}
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,14 +142,12 @@ def test_a_list_as_json_is_a_list(headrace, httpx_mock: HTTPXMock, capsys, case)
 
 
 def test_a_set_number_is_told_as_json(headrace, httpx_mock: HTTPXMock, capsys) -> None:
-    httpx_mock.add_response(method="GET", url=NUMBER, json=SET)
     httpx_mock.add_response(method="PUT", url=NUMBER, json=SET | {"rate": 5})
     assert headrace("number", "set", "1065", "--rate", "5", "--json") == 0
     assert json.loads(capsys.readouterr().out)["rate"] == 5
 
 
 def test_a_set_number_says_what_campaigns_may_use(headrace, httpx_mock: HTTPXMock, capsys) -> None:
-    httpx_mock.add_response(method="GET", url=NUMBER, json=SET)
     httpx_mock.add_response(method="PUT", url=NUMBER, json=SET | {"campaign_rate": 63.37})
     assert headrace("number", "set", "1065", "--rate", "80") == 0
     told = "campaigns send 63.37 of its 80 messages a second, 20% is kept free."
