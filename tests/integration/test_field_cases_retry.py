@@ -33,6 +33,7 @@ from waiting import until
 
 from services.ingest.inbox import apply_once
 from services.sender.orchestration.completer import complete
+from services.sender.pipeline.outage import Waits
 from services.sender.pipeline.reply import Reason
 from shared.db.installation import Installation
 from shared.domain.tokens import Token
@@ -69,7 +70,7 @@ async def test_rd_02_what_did_not_leave_is_sent_again_and_spends_nothing(
         recorded[body["to"]] += 1
         return accept(body)
 
-    meta = Meta(answer)
+    meta = Meta(answer, waits=Waits(unreachable=(0.1, 0.1)))
     async with sending(engine, redis, meta):
         await become(engine, campaign, accepted=20)
     assert len(meta.requests) > 20
@@ -156,6 +157,27 @@ async def test_cl_02_a_webhook_is_not_from_the_future_whatever_ingests_clock_say
             "SELECT received_at <= now() FROM webhook_heartbeats WHERE phone_number_id = :n"
         )
         assert await connection.scalar(seen, {"n": NUMBER}) is True
+
+
+async def test_cr_05_a_row_that_waits_keeps_its_campaign_open_and_says_until_when(
+    api: Api, engine: AsyncEngine, redis: Redis
+) -> None:
+    await plant_number(engine, headroom=0)
+    campaign = await plant_campaign(engine)
+    await plant_messages(engine, campaign, 3, status="delivered")
+    (last,) = await plant_messages(engine, campaign, due_in=600, attempt=2, spent=1)
+    assert await complete(engine) == 0
+    (found,) = (await api.get("/v1/campaigns")).json()["data"]
+    told = (await api.get(f"/v1/campaigns/{found['id']}")).json()
+    (waits,) = (one for one in told["holding"] if one["reason"] == "nothing_due")
+    due_at = next(row.due_at for row in await rows(engine, campaign) if row.id == last)
+    assert told["state"] == "running"
+    assert datetime.fromisoformat(waits["ends_at"]) == due_at
+
+    await run(engine, "UPDATE messages SET due_at = now() WHERE id = :id", id=last)
+    async with sending(engine, redis, Meta()):
+        await become(engine, campaign, delivered=3, accepted=1)
+    assert await complete(engine) == 1
 
 
 async def test_rd_10_a_person_with_two_attempts_counts_once(
