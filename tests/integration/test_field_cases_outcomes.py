@@ -186,6 +186,36 @@ async def test_er_05_a_spam_limit_stops_its_number_alone(engine: AsyncEngine, re
     await check_counters(engine, one, two, elsewhere)
 
 
+@pytest.mark.parametrize(
+    ("code", "held"),
+    [
+        (131048, "numbers"),
+        (80007, "numbers"),
+        (190, "campaigns"),
+        (368, "campaigns"),
+        (132001, "campaigns"),
+    ],
+)
+async def test_er_05_a_stop_holds_while_its_pause_cannot_be_written(
+    engine: AsyncEngine, redis: Redis, code: int, held: str
+) -> None:
+    await plant_number(engine, rate=400, headroom=0)
+    campaign = await plant_campaign(engine)
+    await plant_messages(engine, campaign, 600)
+    meta = Meta(lambda _: refuse(code))
+    async with engine.connect() as holder, wired(meta), sending(engine, redis, meta) as sender:
+        await holder.execute(text(f"SELECT FROM {held} FOR UPDATE"))
+        await until(lambda: meta.requests, BOUND_S)
+        for _ in range(50):
+            await sender.crew.refresh()
+        assert len(meta.requests) <= 1 + MOMENT
+        await holder.rollback()
+        await become(engine, campaign, pending=600)
+
+    assert {row.spent for row in await rows(engine, campaign)} == {0}
+    await check_counters(engine, campaign)
+
+
 async def claimed(engine: AsyncEngine, *campaigns: int) -> int:
     return sum([(await statuses(engine, one)).get("claimed", 0) for one in campaigns])
 
