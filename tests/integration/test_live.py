@@ -75,6 +75,19 @@ async def test_it_is_answered_with_its_wamid_and_stands_as_a_row(site: Site) -> 
     await check_counters(site.engine, await site.campaign())
 
 
+async def test_it_counts_among_what_the_number_has_sent(site: Site) -> None:
+    await site.say()
+    site.meta.answer = refused_connection
+    await site.say()
+
+    async def sent() -> int:
+        shown = (await site.api.get(f"/v1/phone-numbers/{NUMBER}")).json()
+        return int(shown["sends_last_minute"])
+
+    # The newest whole second is not counted yet.
+    assert await until(sent) == 1
+
+
 async def test_a_template_leaves_as_a_campaigns_would(site: Site) -> None:
     parts = [
         {"type": "header", "parameters": []},

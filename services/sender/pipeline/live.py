@@ -24,6 +24,7 @@ from services.sender.pipeline.live_rows import (
     write,
 )
 from services.sender.pipeline.outcome import Accepted, Outcome, Throttled
+from services.sender.pipeline.pulse import count_live
 from services.sender.pipeline.record import Result, record
 from services.sender.pipeline.recorder import Recorder
 from services.sender.pipeline.send import Outlet
@@ -73,11 +74,15 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """What became of it; `wait` is how long a permit would have taken, where none came."""
+    """What became of it.
+
+    `left` is the slot it left at, in Redis' time; `wait`, where no permit came, how long one takes.
+    """
 
     row: LiveRow
     outcome: Outcome
     wait: float | None = None
+    left: float | None = None
 
 
 #: Something to be written in the transaction that records the end.
@@ -157,15 +162,17 @@ class Live:
         try:
             end = await self._leave(written)
         except asyncio.CancelledError:
+            # Only what has not left raises it.
             self._recorder.add(_result(_unsent(written, "drained")))
             raise
         await self._record(end, keep)
+        await self._tell(written, end)
         return end
 
     async def _leave(self, written: Written) -> End:
-        bucket, asked = self._bucket(written.number), time.monotonic()
+        asked = time.monotonic()
         try:
-            slots = await _permit(bucket, written)
+            slots = await _permit(self._bucket(written.number), written)
         except RedisError as error:
             metrics.FAULTS.labels("live", type(error).__name__).inc()
             return _unsent(written, "no_permits")
@@ -177,9 +184,7 @@ class Live:
         barred = await self._barred(written)
         if barred is not None:
             return _unsent(written, barred)
-        outcome = await self._post(written)
-        await _slow(bucket, outcome, slots.redis_first)
-        return End(written.row, outcome)
+        return End(written.row, await self._post(written), left=slots.redis_first)
 
     async def _barred(self, written: Written) -> str | None:
         """Why it may not leave any more, after a wait."""
@@ -209,6 +214,13 @@ class Live:
         metrics.OUTCOMES.labels(number, type(outcome).__name__.lower(), str(code)).inc()
         metrics.SEND_SECONDS.labels(number).observe(time.monotonic() - left_at)
         return outcome
+
+    async def _tell(self, written: Written, end: End) -> None:
+        """Show others what left, and slow the number's campaigns where Meta says so."""
+        if end.left is None or (isinstance(end.outcome, Throttled) and end.outcome.sent_nothing):
+            return
+        await count_live(self._redis, written.number.phone_number_id, end.left)
+        await _slow(self._bucket(written.number), end.outcome, end.left)
 
     async def _record(self, end: End, keep: Keep) -> None:
         """At once, so that whoever asks next sees it; the recorder keeps what cannot be written."""

@@ -90,6 +90,16 @@ class Pulse:
             await pipe.execute()
 
 
+async def count_live(redis: Redis, phone_number_id: str, redis_slot: float) -> None:
+    """Add a live message that left at this slot to what its number has sent."""
+    try:
+        async with asyncio.timeout(_BOUND_S), redis.pipeline(transaction=False) as pipe:
+            _add(pipe, "number", phone_number_id, {int(redis_slot): 1})
+            await pipe.execute()
+    except (RedisError, TimeoutError) as error:
+        metrics.FAULTS.labels("pulse", type(error).__name__).inc()
+
+
 def spread(count: int, begin: float, end: float) -> dict[int, int]:
     """What left between two moments by second, as if evenly: a busy process beats late."""
     parts, given = {}, 0
