@@ -431,6 +431,26 @@ async def test_an_end_that_cannot_be_written_now_is_written_later(site: Site) ->
     await check_counters(site.engine, await site.campaign())
 
 
+async def test_an_end_that_is_cut_off_while_it_is_written_is_not_lost(site: Site) -> None:
+    writing = asyncio.Event()
+
+    async def hang(*_: object) -> None:
+        writing.set()
+        await asyncio.Event().wait()
+
+    async with site.engine.begin() as connection:
+        written = await site.live.write(connection, NUMBER, MESSAGE)
+    sending = asyncio.create_task(site.live.send(written, hang))
+    await writing.wait()
+
+    assert await site.live.drain(0) == 1
+
+    await asyncio.wait([sending])
+    await asyncio.wait_for(site.recorder.flush(), 10)
+    assert (await one_row_of(site)).status == "accepted"
+    await check_counters(site.engine, await site.campaign())
+
+
 async def test_what_stood_still_for_half_the_lease_is_not_sent(
     engine: AsyncEngine, redis: Redis
 ) -> None:
