@@ -144,7 +144,7 @@ async def test_every_answer_is_as_the_page_says(api: Api, engine: AsyncEngine, p
 async def beside_campaigns(call: Witness) -> None:
     number, key = "/v1/phone-numbers/{phone_number_id}", {"name": "billing", "scopes": ["read"]}
     await call("PUT", number, json={"waba_id": "200000000000001"})
-    for path in ("/v1/phone-numbers", number):
+    for path in ("/v1/phone-numbers", number, "/v1/halt"):
         await call("GET", path)
     for path in (f"{number}/pause", f"{number}/resume", "/v1/halt", "/v1/unhalt"):
         await call("POST", path)
