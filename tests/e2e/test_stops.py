@@ -4,17 +4,20 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from launching import Launch
 from test_campaign import QUICK, at_least, ended, ids_in, ids_of
 from waiting import still, until
 
+from services.cli.audience_file import write_audience
 from services.cli.comparison import Comparison
 from services.cli.processes import ServiceProcess
 from services.cli.stack import Stack
-from services.cli.trial import Trial
+from services.cli.trial import Trial, open_trial
 from shared.domain.status import Status
 
 # Six processes start slowly on a busy machine.
@@ -49,6 +52,10 @@ class Senders:
             assert told(one, "workers_drained") == {"cut_off": 0}
             assert told(one, "results_flushed") == {"unwritten": 0}
         return time.monotonic() - began
+
+    def kill(self, *places: int) -> None:
+        for place in places:
+            self.all[place].kill()
 
     async def start(self, *places: int) -> None:
         """Where they were before."""
@@ -171,3 +178,26 @@ async def test_the_red_button_stops_everything_without_redis_and_after_a_restart
     outcome = await ended(trial)
     assert outcome.comparison == Comparison()
     assert not ids_of(outcome, Status.UNKNOWN)
+
+
+async def test_a_start_happens_once_and_in_time_with_two_of_three_senders_killed(
+    stack: Stack, senders: Senders, numbers: Iterator[str], tmp_path: Path
+) -> None:
+    number = next(numbers)
+    audience = write_audience(tmp_path / "people.csv", 100, int(number))
+    async with open_trial(stack, number, RATE, "Later") as trial:
+        path = f"/v1/campaigns/{trial.campaign}"
+        await trial.meta.play({**CALM, "webhooks": {**QUICK, "url": stack.webhook_url}})
+        await trial.upload(audience.path)
+        at = datetime.now(UTC) + timedelta(seconds=3)
+        await trial.rest.post(f"{path}/start", {"at": at.isoformat()})
+        senders.kill(1, 2)
+        await until(at_least(trial, 1), 30)
+        told = (await trial.rest.get(f"{path}/events"))["data"]
+        outcome = await ended(trial)
+    (started,) = (event for event in told if event["kind"] == "started")
+    late = datetime.fromisoformat(started["at"]) - at
+    assert timedelta(0) <= late < timedelta(seconds=5)
+    assert outcome.comparison == Comparison()
+    assert len(outcome.ledger) == 100
+    await senders.start(1, 2)

@@ -20,7 +20,8 @@ def loops(engine: AsyncEngine, settings: SenderSettings) -> dict[str, tuple[floa
     """Name, seconds between two runs, and step of each loop."""
     webhooks_days = settings.keep_webhooks_days
     return {
-        "scheduler": (5, _until_none(lambda: start_scheduled(engine))),
+        # With its jitter less than five seconds: a start is promised within those.
+        "scheduler": (4, _until_none(lambda: start_scheduled(engine))),
         "reclaimer": (5, _until_none(lambda: reclaim(engine, settings.lease_s))),
         "reconciler": (5, _until_none(lambda: reconcile(engine))),
         "completer": (2, _until_none(lambda: complete(engine))),
