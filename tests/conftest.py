@@ -36,8 +36,8 @@ PROCESSES = pytest.StashKey[list[ServiceProcess]]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     """What the long storm is made of: make soak ARGS="-k storm --seed 7"."""
     parser.addoption("--seed", type=int, default=1)
-    parser.addoption("--recipients", type=int, default=100_000)
-    parser.addoption("--rate", type=int, default=300)
+    parser.addoption("--recipients", type=int, default=60_000)
+    parser.addoption("--rate", type=int, default=240)
 
 
 def pytest_configure() -> None:
