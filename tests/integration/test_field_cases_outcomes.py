@@ -42,6 +42,8 @@ HTML = b"<html>Bad Gateway</html>" + b"." * 900
 RESUME = "UPDATE campaigns SET state = 'running', pause_reason = NULL WHERE state = 'paused'"
 # What leaves in the moment between a refusal and its arrival.
 MOMENT = 15
+# Several times as long as the bucket is paused.
+LONG_S = 3.5
 
 
 def page(http_status: int, content: bytes = HTML, **headers: str) -> httpx.Response:
@@ -188,13 +190,7 @@ async def test_er_05_a_spam_limit_stops_its_number_alone(engine: AsyncEngine, re
 
 @pytest.mark.parametrize(
     ("code", "held"),
-    [
-        (131048, "numbers"),
-        (80007, "numbers"),
-        (190, "campaigns"),
-        (368, "campaigns"),
-        (132001, "campaigns"),
-    ],
+    [(131048, "numbers"), (190, "campaigns"), (132001, "campaigns")],
 )
 async def test_er_05_a_stop_holds_while_its_pause_cannot_be_written(
     engine: AsyncEngine, redis: Redis, code: int, held: str
@@ -203,11 +199,11 @@ async def test_er_05_a_stop_holds_while_its_pause_cannot_be_written(
     campaign = await plant_campaign(engine)
     await plant_messages(engine, campaign, 600)
     meta = Meta(lambda _: refuse(code))
-    async with engine.connect() as holder, wired(meta), sending(engine, redis, meta) as sender:
+    async with engine.connect() as holder, wired(meta), sending(engine, redis, meta):
         await holder.execute(text(f"SELECT FROM {held} FOR UPDATE"))
         await until(lambda: meta.requests, BOUND_S)
-        for _ in range(50):
-            await sender.crew.refresh()
+        end = time.monotonic() + LONG_S
+        await until(lambda: time.monotonic() > end)
         assert len(meta.requests) <= 1 + MOMENT
         await holder.rollback()
         await become(engine, campaign, pending=600)
