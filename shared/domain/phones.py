@@ -12,9 +12,13 @@ _TYPES = (
     *("fixed_line", "mobile", "toll_free", "premium_rate", "shared_cost"),
     *("personal_number", "voip", "pager", "uan", "voicemail"),
 )
+# Ends a whole number in a list of beginnings: in some countries longer numbers begin with it.
+_END = "."
 _SEPARATORS = re.compile(r"[ \-().]+")
 _DIGITS = re.compile(r"\+?[0-9]+", re.ASCII)
 _BEGINNING = re.compile(r"[1-9][0-9]{0,14}", re.ASCII)
+# No number is kept so: of Argentina with a 9, of Mexico without the 1 (see _phone, _international).
+_REWRITTEN = re.compile(r"(?:54[0-8]|521)[0-9]*", re.ASCII)
 _E164 = re.compile(r"[1-9][0-9]{6,14}", re.ASCII)
 # What other systems put around a number: spreadsheet guards, addresses, chat ids, links.
 _GUARD = re.compile(r"=?[\"']*(.*?)[\"']*")
@@ -79,7 +83,10 @@ def normalise(text: str, default_country: str | None) -> Phone | Invalid:
 
 
 def prefixes(text: str) -> tuple[str, ...]:
-    """What the numbers meant by a list of numbers and beginnings of numbers begin with, as digits.
+    """What the numbers meant by a list of numbers and beginnings of numbers begin with.
+
+    They are digits; of a whole number all of them and a dot, which stands behind the digits of
+    whom it is compared with too. A star makes a beginning of what is a whole number as well.
 
     Raises `ValueError`, without a number in it, for a list that means nobody or cannot be meant.
     """
@@ -90,6 +97,9 @@ def prefixes(text: str) -> tuple[str, ...]:
     if "" in found:
         place = found.index("") + 1
         raise ValueError(f"entry {place} is no number with its country code, nor begins one")
+    for place, digits in enumerate(found, 1):
+        if _REWRITTEN.fullmatch(digits):
+            raise ValueError(f"entry {place} begins nobody: write +549... and +52 without a 1")
     return found
 
 
@@ -97,8 +107,8 @@ def _prefix(text: str) -> str:
     """Empty when no number can begin so."""
     whole = normalise(text, None)
     if isinstance(whole, Phone):
-        return whole.digits
-    bare = _SEPARATORS.sub("", _to_ascii(text))
+        return f"{whole.digits}{_END}"
+    bare = _SEPARATORS.sub("", _to_ascii(text).removesuffix("*"))
     digits = bare.removeprefix("+" if bare.startswith("+") else "00")
     return digits if _BEGINNING.fullmatch(digits) and _calling_code(digits) else ""
 

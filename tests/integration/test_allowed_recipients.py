@@ -22,12 +22,14 @@ from sender_api import Api
 from sender_api import rows as look_up
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from services.sender.campaigns.left_out import left_out
 from services.sender.orchestration.completer import complete
 from services.sender.pipeline.desk import Bounds
+from shared.domain.phones import prefixes
 
 pytest_plugins = ["sender_server"]
 
-ALLOWED = ("447400123456", "49")
+ALLOWED = prefixes("+44 7400 123456, +49")
 PHONES = ("447400123456", "4915112000001", "447400123457", "12025550123", "14474001234")
 THROTTLED = 130429
 
@@ -54,6 +56,19 @@ async def test_everyone_else_is_skipped_with_the_reason(engine: AsyncEngine) -> 
         assert (row.status, row.reason) == ("skipped", "not_allowed")
         assert (row.due_at, row.claimed_at) == (None, None)
     await check_counters(engine, campaign)
+
+
+async def test_a_whole_number_allows_no_longer_one_that_begins_with_it(engine: AsyncEngine) -> None:
+    """In Germany, among others, both may be somebody's."""
+    campaign = await plant_campaign(engine)
+    ids = await plant_people(engine, campaign, "491711234567", "4917112345678")
+
+    allowed = prefixes("+49 171 1234567")
+    found = await claim_all(engine, campaign, allowed=allowed)
+
+    assert [message.id for message in found.messages] == ids[:1]
+    async with engine.connect() as connection:
+        assert (await left_out(connection, campaign, 2, allowed)).not_allowed == 1
 
 
 @pytest.mark.parametrize(("allowed", "claimed"), [(ALLOWED, 0), ((), 0), (None, 1)])

@@ -159,12 +159,15 @@ def test_countries_are_two_capital_letters():
 @pytest.mark.parametrize(
     ("text", "digits"),
     [
-        ("+44 7400 123456", ("447400123456",)),
-        ("+49, +44-7400-123 456,1", ("49", "447400123456", "1")),
+        ("+44 7400 123456", ("447400123456.",)),
+        ("+49, +44-7400-123 456,1", ("49", "447400123456.", "1")),
+        # A valid landline by itself, and the beginning of longer ones.
+        ("+49 30 123, +49 30 123*, +49 30*", ("4930123.", "4930123", "4930")),
         ("0049 151", ("49151",)),
         ("+49,", ("49",)),
         # As uploads write them down.
-        ("+521 55 1234 5678, +54 11 2345 6789", ("525512345678", "5491123456789")),
+        ("+521 55 1234 5678, +54 11 2345 6789", ("525512345678.", "5491123456789.")),
+        ("+52 55, +54, +54 9 11", ("5255", "54", "54911")),
     ],
 )
 def test_beginnings_of_numbers(text: str, digits: tuple[str, ...]) -> None:
@@ -188,6 +191,12 @@ def test_what_begins_no_number_is_refused_without_being_shown(entry: str) -> Non
     with pytest.raises(ValueError, match=r"^entry 2 is no number") as raised:
         prefixes(f"+49,{entry}")
     assert entry not in str(raised.value).partition("2")[2]
+
+
+@pytest.mark.parametrize("entry", ["+54 11", "+52 1 55", "+54 11*"])
+def test_a_beginning_that_uploads_rewrite_is_refused_with_the_cure(entry: str) -> None:
+    with pytest.raises(ValueError, match=r"^entry 2 begins nobody: write \+549"):
+        prefixes(f"+49, {entry}")
 
 
 @pytest.mark.parametrize(

@@ -31,14 +31,14 @@ def test_allowed_recipients_are_prefixes_and_not_shown(monkeypatch):
     assert SenderSettings.load().allowed_recipients is None
     monkeypatch.setenv("HEADRACE_ALLOWED_RECIPIENTS", "+44 7400 123456, +49")
     settings = SenderSettings.load()
-    assert settings.allowed_recipients == ("447400123456", "49")
+    assert settings.allowed_recipients == ("447400123456.", "49")
     assert "7400" not in repr(settings)
 
 
 def test_allowed_recipients_come_from_a_file_too(monkeypatch, tmp_path):
     (tmp_path / "allowed").write_text("+44 7400 123456\n")
     monkeypatch.setenv("HEADRACE_ALLOWED_RECIPIENTS_FILE", str(tmp_path / "allowed"))
-    assert SenderSettings.load().allowed_recipients == ("447400123456",)
+    assert SenderSettings.load().allowed_recipients == ("447400123456.",)
 
 
 @pytest.mark.parametrize("path", ["", "/nowhere/allowed"])

@@ -37,7 +37,7 @@ WITH ends AS MATERIALIZED (
     ) AS found
 )
 SELECT count(*) AS looked, count(*) FILTER (WHERE opted_out) AS opted_out,
-    count(*) FILTER (WHERE NOT coalesce(phone ^@ ANY (CAST(:allowed AS text[])), false))
+    count(*) FILTER (WHERE NOT coalesce((phone || '.') ^@ ANY (CAST(:allowed AS text[])), false))
         AS not_allowed
 FROM looked CROSS JOIN LATERAL (
     SELECT phone, EXISTS (SELECT FROM opt_outs WHERE opt_outs.person = recipients.person LIMIT 1)

@@ -52,7 +52,7 @@ WITH allowed AS MATERIALIZED (
         SELECT CASE
             WHEN opt_outs.person IS NOT NULL THEN 'opted_out'
             WHEN NOT coalesce(
-                recipients.phone ^@ ANY (CAST(:allowed AS text[])),
+                (recipients.phone || '.') ^@ ANY (CAST(:allowed AS text[])),
                 CAST(:allowed AS text[]) IS NULL
             ) THEN 'not_allowed'
         END AS reason
@@ -107,7 +107,7 @@ async def claim(
 ) -> Claim:
     """Claim due rows, at most `most` per share, under a statement timeout of 300 ms.
 
-    `allowed` are beginnings of phone numbers, None for all: everyone else's rows are skipped.
+    `allowed` are the `prefixes` of a list, None for all: everyone else's rows are skipped.
     Rows that another process is claiming are passed over. Nothing comes back for a campaign that
     does not run or has expired, a paused number or a halted installation.
     """

@@ -39,7 +39,8 @@ WITH made AS (
     SELECT made.id, CASE
         WHEN EXISTS (SELECT FROM opt_outs WHERE opt_outs.person = made.person) THEN 'opted_out'
         WHEN NOT coalesce(
-            made.phone ^@ ANY (CAST(:allowed AS text[])), CAST(:allowed AS text[]) IS NULL
+            (made.phone || '.') ^@ ANY (CAST(:allowed AS text[])),
+            CAST(:allowed AS text[]) IS NULL
         ) THEN 'not_allowed'
     END AS reason FROM made
 ), written AS (
