@@ -3,11 +3,12 @@
 from typing import Any
 
 import pytest
-from planting import plant_campaign, plant_messages, run
+from planting import NUMBER, plant_campaign, plant_messages, run
 from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.sender.campaigns.left_out import MOST, left_out
+from services.sender.campaigns import holding
+from services.sender.campaigns.left_out import _LOOK, MOST, left_out
 from services.sender.campaigns.readiness import _FACTS
 
 MANY, FEW = MOST * 5 // 4, 500
@@ -47,6 +48,28 @@ async def test_those_who_would_be_skipped(engine: AsyncEngine, strangers: int) -
     assert large.opted_out == (pytest.approx(MANY / 5, rel=0.05) if strangers else exact)
     assert (large.not_allowed, allowed.not_allowed) == (MANY, 0)
     assert (small.opted_out, small.not_allowed) == (FEW / 5, FEW)
+
+
+async def test_what_other_campaigns_have_uploaded_meanwhile_is_not_read(
+    engine: AsyncEngine,
+) -> None:
+    """Ids of a campaign have gaps. Unvacuumed, as after an upload, the primary key looks cheap."""
+    await run(engine, "ALTER TABLE messages SET (autovacuum_enabled = false)")
+    campaign, other, newest = [await plant_campaign(engine) for _ in range(3)]
+    await plant_messages(engine, campaign, FEW)
+    await plant_messages(engine, other, 60_000)
+    await plant_messages(engine, campaign, FEW)
+    await plant_messages(engine, newest, 60_000)
+    await run(engine, "ANALYZE messages, recipients")
+    looks = {"all": False, "most": 100, "allowed": ["9"]}
+
+    seen = await buffers(engine, _LOOK, campaign=campaign, **looks)
+    starts = [await buffers(engine, _FACTS, campaign=one) for one in (campaign, newest)]
+    shown = await buffers(engine, holding._FACTS, campaign=newest, number=NUMBER)
+    await run(engine, "ALTER TABLE messages RESET (autovacuum_enabled)")
+
+    assert seen < 1500
+    assert max(*starts, shown) < 50
 
 
 async def buffers(engine: AsyncEngine, statement: TextClause, **values: Any) -> int:

@@ -10,9 +10,9 @@ import msgspec
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.sender.audience.listing import FOLLOWING
 from services.sender.audience.rejects import csv_lines, harmless
 from services.sender.campaigns.lifecycle import Campaign
+from services.sender.campaigns.order import FOLLOWING
 from shared.whatsapp.errors import rule_for
 
 # Rows held at once. Few: the loop that reads them may be the one that sends, to the millisecond.

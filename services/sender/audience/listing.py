@@ -9,18 +9,13 @@ from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.sender.campaigns.lifecycle import Campaign
+from services.sender.campaigns.order import FOLLOWING
 from shared.domain.status import Status
 from shared.whatsapp.errors import rule_for
 
 # Rows looked at for one page of a filtered list: a bound on its time, whatever the filter finds.
 SCAN = 10_000
 
-#: A campaign's messages after an id, in the order of an index that ends with the campaign. With
-#: `campaign_id = :campaign` the primary key would serve as well, and what is looked at for a page
-#: behind the last one would be the messages of all later campaigns.
-FOLLOWING = """
-(campaign_id, id) > (:campaign, :after) AND campaign_id <= :campaign ORDER BY campaign_id, id
-"""
 _MET = """
 error_code IS NOT NULL AND (campaign_id, error_code, id) > (:campaign, :error_code, :after)
 AND (campaign_id, error_code) <= (:campaign, :error_code) ORDER BY campaign_id, error_code, id

@@ -8,24 +8,25 @@ from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.sender.campaigns.lifecycle import Campaign
+from services.sender.campaigns.order import first
 from services.sender.campaigns.readiness import TokenFor, obstacles
 from services.sender.campaigns.vitals import Vitals
 from shared.domain.campaigns import ENDED, Audience, CampaignState, PauseReason
 from shared.settings import SettingsError
 
-_FACTS = text("""
+_FACTS = text(f"""
 SELECT
     (SELECT halted FROM installation) AS halted,
     n.state = 'paused' AND (n.paused_until IS NULL OR n.paused_until > now()) AS number_paused,
     n.paused_reason, n.paused_until, n.token_name,
     (SELECT min(due_at) FROM messages
      WHERE campaign_id = :campaign AND due_at IS NOT NULL) AS next_due,
-    (SELECT id FROM messages WHERE campaign_id = :campaign ORDER BY id LIMIT 1) IS NULL AS empty,
+    ({first(":campaign")}) IS NULL AS empty,
     (SELECT details FROM campaign_events
      WHERE campaign_id = :campaign AND kind = 'paused' ORDER BY id DESC LIMIT 1) AS pause,
     now() AS now
 FROM numbers n WHERE n.phone_number_id = :number
-""")
+""")  # built from constants
 
 _REDIS_CURE = "start Redis, or look at REDIS_URL: what waits leaves as soon as Redis answers"
 _WORKER_CURE = "start a sender whose HEADRACE_ROLES name worker"

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.sender.campaigns.order import first, last
+
 #: At most so many opt-outs or people are looked up: a fraction of a second.
 MOST = 10_000
 
@@ -21,10 +23,9 @@ SELECT count(*) FROM opt_outs CROSS JOIN LATERAL (
 
 # Everybody, or one of each of so many equal parts: not always the first of its part, lest a pattern
 # of the file should look like the whole.
-_LOOK = text("""
+_LOOK = text(f"""
 WITH ends AS MATERIALIZED (
-    SELECT (SELECT id FROM messages WHERE campaign_id = :campaign ORDER BY id LIMIT 1) AS first,
-        (SELECT id FROM messages WHERE campaign_id = :campaign ORDER BY id DESC LIMIT 1) AS last
+    SELECT ({first(":campaign")}) AS first, ({last(":campaign")}) AS last
 ), parts AS MATERIALIZED (
     SELECT first + ((last - first) * (part + part * 0.618034 % 1) / :most)::bigint AS start
     FROM ends CROSS JOIN generate_series(0, :most - 1) AS part WHERE NOT :all
@@ -32,8 +33,9 @@ WITH ends AS MATERIALIZED (
     SELECT id FROM messages WHERE campaign_id = :campaign AND :all
     UNION ALL
     SELECT DISTINCT found.id FROM parts CROSS JOIN LATERAL (
-        SELECT id FROM messages WHERE campaign_id = :campaign AND id >= start
-        ORDER BY id LIMIT 1
+        SELECT id FROM messages WHERE (campaign_id, id) >= (:campaign, start)
+            AND campaign_id <= :campaign
+        ORDER BY campaign_id, id LIMIT 1
     ) AS found
 )
 SELECT count(*) AS looked, count(*) FILTER (WHERE opted_out) AS opted_out,
@@ -44,7 +46,7 @@ FROM looked CROSS JOIN LATERAL (
         AS opted_out
     FROM recipients WHERE recipients.id = looked.id LIMIT 1
 ) AS person
-""")
+""")  # built from constants
 
 
 @dataclass(frozen=True, slots=True)

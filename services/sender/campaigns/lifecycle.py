@@ -12,6 +12,7 @@ from sqlalchemy import RowMapping, TextClause, bindparam, text
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.sender.campaigns.order import first
 from shared.db.campaigns import add_event
 from shared.db.notices import WAKE
 from shared.domain.campaigns import ENDED, Audience, CampaignState
@@ -79,8 +80,7 @@ _CANCEL = moving(
 _CLOSE = moving(
     "audience = 'closed', keep_open = false",
     "audience = 'open' AND state IN ('draft', 'scheduled', 'running', 'paused')"
-    " AND (SELECT id FROM messages WHERE campaign_id = campaigns.id ORDER BY id LIMIT 1)"
-    " IS NOT NULL",
+    f" AND ({first('campaigns.id')}) IS NOT NULL",
 )
 
 # What is not asked for stays. `expires_at` may be taken away, so its null is no silence. Looked at

@@ -9,6 +9,7 @@ from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.sender.campaigns.lifecycle import Campaign, cannot_be
+from services.sender.campaigns.order import first
 from services.sender.campaigns.template import TemplateError, compile_template
 from shared.domain.campaigns import ENDED, Audience, CampaignState
 from shared.settings import SettingsError
@@ -16,16 +17,16 @@ from shared.settings import SettingsError
 TokenFor = Callable[[str | None], str]
 
 # An upload without a heartbeat for two minutes has died with its process.
-_FACTS = text("""
+_FACTS = text(f"""
 SELECT
     coalesce(expires_at <= now(), false) AS expired,
-    (SELECT id FROM messages WHERE campaign_id = :campaign ORDER BY id LIMIT 1) IS NULL AS empty,
+    ({first(":campaign")}) IS NULL AS empty,
     EXISTS (
         SELECT FROM uploads WHERE campaign_id = :campaign AND state = 'running'
         AND heartbeat_at > now() - interval '2 minutes'
     ) AS uploading
 FROM campaigns WHERE id = :campaign
-""")
+""")  # built from constants
 
 _TOKEN = text("SELECT token_name FROM numbers WHERE phone_number_id = :number")
 
