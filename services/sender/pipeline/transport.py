@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import aiohttp
 import httpx
+from aiohttp.abc import AbstractStreamWriter
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
 from aiohttp.tracing import Trace
@@ -91,9 +92,6 @@ class _Connector(aiohttp.TCPConnector):
         while self._was_used(connection) and _is_spoilt(connection):
             connection.close()
             connection = await super().connect(req, traces, timeout)
-        if _STAGE.get().is_late:
-            connection.release()
-            raise httpx.ConnectError(Reason.STALE)
         _STAGE.get().hand_over()
         return connection
 
@@ -103,6 +101,24 @@ class _Connector(aiohttp.TCPConnector):
             return True
         self._used.add(protocol)
         return False
+
+
+class _Body(aiohttp.BytesPayload):
+    """A request's body, which goes out in one piece with its headers, in a task of its own."""
+
+    def __init__(self, content: bytes, stage: _Stage) -> None:
+        super().__init__(content)
+        self._stage = stage
+
+    @override
+    async def write_with_length(
+        self, writer: AbstractStreamWriter, content_length: int | None
+    ) -> None:
+        """Nothing stands between this look at the clock and the socket."""
+        if self._stage.is_late:
+            self._stage.exchange.handed_over = False
+            raise httpx.ConnectError(Reason.STALE)
+        await super().write_with_length(writer, content_length)
 
 
 def _is_spoilt(connection: Connection) -> bool:
@@ -147,8 +163,10 @@ class AiohttpTransport(httpx.AsyncBaseTransport):
         await self._take_place(timeouts.get("pool", CONNECT_TIMEOUT))
         try:
             async with asyncio.timeout(None) as deadline:
-                _STAGE.set(_Stage(exchange, deadline, timeouts.get("read", READ_TIMEOUT)))
-                return await self._send(request, body, timeouts.get("connect", CONNECT_TIMEOUT))
+                stage = _Stage(exchange, deadline, timeouts.get("read", READ_TIMEOUT))
+                _STAGE.set(stage)
+                content = _Body(body, stage) if body else None
+                return await self._send(request, content, timeouts.get("connect", CONNECT_TIMEOUT))
         except httpx.TransportError:
             raise
         # Whatever it is, the stage decides what it means; the cause stays on the error.
@@ -172,13 +190,13 @@ class AiohttpTransport(httpx.AsyncBaseTransport):
             raise httpx.PoolTimeout(Reason.POOL_TIMEOUT) from error
 
     async def _send(
-        self, request: httpx.Request, body: bytes, connect_timeout: float | None
+        self, request: httpx.Request, body: _Body | None, connect_timeout: float | None
     ) -> httpx.Response:
         response = await self._session.request(
             request.method,
             URL(str(request.url), encoded=True),
             headers=_headers(request),
-            data=body or None,
+            data=body,
             allow_redirects=False,
             timeout=aiohttp.ClientTimeout(total=None, connect=connect_timeout),
         )
@@ -230,7 +248,9 @@ def _before(error: Exception) -> httpx.TransportError:
         case aiohttp.InvalidURL() | aiohttp.NonHttpUrlClientError():
             return httpx.ConnectError(Reason.BAD_REQUEST)
         case _:
-            return httpx.ConnectError(Reason.CONNECT)
+            # What the body raised comes wrapped.
+            stale = isinstance(error.__cause__, httpx.ConnectError)
+            return httpx.ConnectError(Reason.STALE if stale else Reason.CONNECT)
 
 
 def _after(error: Exception) -> httpx.TransportError:
