@@ -8,14 +8,18 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.sender.audience.exports import _NEXT, PAGE
 from services.sender.audience.listing import _ALL, _WITH_CODE
+from services.sender.campaigns.requeue import _ANY_CODE, _WITH_CODES
 
 MANY, OTHERS = 100_000, 30_000
 LIST = {"scan": 100, "limit": 100, "status": None}
 FAILED: dict[str, Any] = {"status": "failed", "error_code": 131026}
+STEP = {"scan": 500, "most": 100, "status": "unknown", "settled": True}
 PAGES: list[tuple[TextClause, dict[str, Any]]] = [
     (_NEXT, {"most": PAGE}),
     (_ALL, LIST),
     (_WITH_CODE, {**LIST, "error_code": FAILED["error_code"]}),
+    (_ANY_CODE, STEP),
+    (_WITH_CODES, {**STEP, "codes": [FAILED["error_code"]]}),
 ]
 
 

@@ -12,6 +12,7 @@ from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.sender.campaigns.lifecycle import Campaign, CampaignRefused
+from services.sender.campaigns.order import FOLLOWING
 from shared.db.campaigns import add_event, keep_running
 from shared.db.counters import DELTAS
 from shared.db.notices import WAKE
@@ -23,7 +24,7 @@ MOST: Final = 5000
 SCAN: Final = 50_000
 
 _FIND = """
-WITH scanned AS MATERIALIZED ({scanned} ORDER BY id LIMIT :scan), found AS (
+WITH scanned AS MATERIALIZED ({scanned} LIMIT :scan), found AS (
     SELECT id FROM scanned WHERE status = CAST(:status AS message_status)
       AND (CAST(:settled AS boolean) OR reason IS DISTINCT FROM 'settled') ORDER BY id LIMIT :most
 )
@@ -32,12 +33,7 @@ SELECT count(*) AS seen, max(id) AS last,
 FROM scanned
 """
 
-_ANY_CODE = text(
-    _FIND.format(
-        scanned="SELECT id, status, reason FROM messages"
-        " WHERE campaign_id = :campaign AND id > :after"
-    )
-)
+_ANY_CODE = text(_FIND.format(scanned=f"SELECT id, status, reason FROM messages WHERE {FOLLOWING}"))
 
 # Code by code, as the index has them.
 _WITH_CODES = text(
@@ -46,9 +42,11 @@ _WITH_CODES = text(
     SELECT met.id, met.status, met.reason FROM unnest(CAST(:codes AS integer[])) AS wanted (code)
     CROSS JOIN LATERAL (
         SELECT id, status, reason FROM messages
-        WHERE campaign_id = :campaign AND error_code = wanted.code AND id > :after
-        ORDER BY id LIMIT :scan
-    ) AS met"""
+        WHERE error_code IS NOT NULL
+            AND (campaign_id, error_code, id) > (:campaign, wanted.code, :after)
+            AND (campaign_id, error_code) <= (:campaign, wanted.code)
+        ORDER BY campaign_id, error_code, id LIMIT :scan
+    ) AS met ORDER BY met.id"""
     )
 )
 
