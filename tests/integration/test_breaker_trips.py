@@ -249,6 +249,25 @@ async def test_what_was_before_a_resume_does_not_count(engine: AsyncEngine) -> N
     assert await break_failing(engine) == 1
 
 
+async def test_what_is_settled_is_no_failure_of_now(api: Api, engine: AsyncEngine) -> None:
+    """What an outage left unknown an hour ago says nothing of what is sent meanwhile."""
+    path = await api.started()
+    async with engine.connect() as connection:
+        campaign = int(await connection.scalar(text("SELECT min(id) FROM campaigns")) or 0)
+    await plant_messages(engine, campaign, 200, status="unknown", error_code=199999)
+    await run(engine, "UPDATE counter_deltas SET minute = minute - interval '50 minutes'")
+    await plant_messages(engine, campaign, 100, status="delivered")
+    assert await break_failing(engine) == 0
+
+    assert (await api.post(f"{path}/settle", json={"as": "failed"})).json()["settled"] == 200
+    assert await break_failing(engine) == 0
+
+    # What fails later does count.
+    await run(engine, "UPDATE campaign_events SET at = at - interval '1 minute'")
+    await minutes(engine, campaign, 0, *accepted_then_failed(300, 132000))
+    assert await break_failing(engine) == 1
+
+
 def nodes(plan: dict[str, Any]) -> list[dict[str, Any]]:
     """All parts of a plan."""
     return [plan, *(node for part in plan.get("Plans", []) for node in nodes(part))]

@@ -18,14 +18,16 @@ _PERSONAL = [code for code, error in ERRORS.items() if error.personal]
 
 # Each message counts once, as what it is now: an acceptance that failed later is a failure and no
 # acceptance. The window is the fewest of the newest minutes that hold enough outcomes; it begins
-# after the minute in which someone resumed the campaign. Code 0 stands for none.
+# after the minute in which someone resumed the campaign, or moved what an earlier outage has left:
+# a retry takes failures away, and what is settled fails now. Code 0 stands for none.
 _FAILING = text("""
 WITH running AS (
     SELECT id, coalesce((breaker->>'share')::float8, :share) AS share,
         coalesce((breaker->>'of_last')::int, :of_last) AS of_last,
         greatest(now() - interval '1 hour', (
             SELECT date_trunc('minute', at) + interval '1 minute' FROM campaign_events
-            WHERE campaign_id = campaigns.id AND kind = 'resumed' ORDER BY id DESC LIMIT 1
+            WHERE campaign_id = campaigns.id AND kind IN ('resumed', 'retried', 'settled')
+            ORDER BY id DESC LIMIT 1
         )) AS since
     FROM campaigns WHERE state = 'running'
 ), parts AS (
