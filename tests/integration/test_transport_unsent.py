@@ -1,6 +1,7 @@
 """What fails before a request is handed over is not sent: the server saw none of it."""
 
 import asyncio
+import math
 import socket
 import time
 from collections.abc import AsyncGenerator, Generator
@@ -146,6 +147,30 @@ async def test_too_late_to_leave() -> None:
             assert reused == NotSent(Reason.STALE)
             assert isinstance(await post(outlet), Replied)
         assert server.count(BODY) == 2
+
+
+class Frozen(Exchange):
+    """Its process stands still between the connection that it got and the write."""
+
+    @property
+    def latest(self) -> float:
+        return -math.inf if self.handed_over else math.inf
+
+    @latest.setter
+    def latest(self, _: float) -> None: ...
+
+
+@on_both_loops
+async def test_too_late_to_leave_with_a_connection_in_its_hand() -> None:
+    with Server() as server:
+        transport = AiohttpTransport()
+        exchange = Frozen()
+        request = httpx.Request("POST", server.url, content=BODY, extensions={"exchange": exchange})
+        with pytest.raises(httpx.ConnectError, match=Reason.STALE):
+            await transport.handle_async_request(request)
+        await transport.aclose()
+        assert not exchange.handed_over
+        assert server.received == b""
 
 
 @on_both_loops
