@@ -1,11 +1,12 @@
 """What a sender process holds open, built once and handed down."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from redis.asyncio import Redis
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.sender.settings import SenderSettings
+from shared.redis import Patience
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,3 +16,4 @@ class Runtime:
     settings: SenderSettings
     engine: AsyncEngine
     redis: Redis
+    patience: Patience = field(default_factory=Patience)

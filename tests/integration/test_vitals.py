@@ -1,6 +1,7 @@
 """Why a campaign is not sending, and how fast it is: told by workers, seen through the API."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
@@ -23,6 +24,8 @@ from shared.settings import SettingsError
 
 pytest_plugins = ["sender_server", "redis_gate"]
 
+# 80 at once, each a second, on the ten connections of an API.
+WAITED_IN_TURN_S = 7
 HEADERS = {"authorization": f"Bearer {ADMIN_KEY}"}
 PATH = f"/v1/phone-numbers/{NUMBER}"
 StartSender = Callable[..., Awaitable[Api]]
@@ -249,6 +252,23 @@ async def test_redis_away_or_frozen_is_said_in_time(
     await until(lambda: held(gated_api, path), is_right=lambda one: not one)
     await gate.shut()
     await check_away(gated_api, path)
+
+
+async def test_watching_while_redis_is_frozen_keeps_nobody_from_the_halt(
+    api: Api, gated_api: Api, gate, engine: AsyncEngine
+):
+    """Who waits for Redis holds one of the few connections to the database."""
+    path = await running(engine, api)
+    gate.hang()
+    gated_api.timeout = 30
+    begun = time.monotonic()
+    watching = [asyncio.create_task(gated_api.get(path)) for _ in range(80)]
+    await until(lambda: any(task.done() for task in watching))
+    assert (await gated_api.post("/v1/halt")).status_code == 200
+    answers = await asyncio.gather(*watching)
+    assert time.monotonic() - begun < WAITED_IN_TURN_S
+    assert {answer.status_code for answer in answers} == {200}
+    gate.resume()
 
 
 async def check_away(api: Api, path: str) -> None:

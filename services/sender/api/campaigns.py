@@ -101,7 +101,8 @@ async def get_campaign(
     leaves at that pace; null while it does not send.
     """
     campaign = await lifecycle.find(connection, campaign_id)
-    vitals = await read_vitals(runtime.redis, [campaign.phone_number_id], campaign.id)
+    number = [campaign.phone_number_id]
+    vitals = await read_vitals(runtime.redis, runtime.patience, number, campaign.id)
     counts = await progress.counts(connection, campaign)
     held = await holding(connection, campaign, vitals, runtime.settings.token_for)
     rate = vitals.rate if vitals else None

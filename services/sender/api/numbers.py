@@ -6,7 +6,6 @@ from typing import Annotated, Any
 import structlog
 from fastapi import APIRouter, Path
 from pydantic import BaseModel, ConfigDict, Field
-from redis.asyncio import Redis
 from sqlalchemy import RowMapping, TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -19,6 +18,7 @@ from services.sender.api.process import RuntimeDep
 from services.sender.campaigns.pace import campaign_rate
 from services.sender.campaigns.vitals import NumberVitals
 from services.sender.pipeline.vitals import read_vitals
+from services.sender.runtime import Runtime
 from services.sender.settings import TOKEN_NAME
 from shared.db.notices import WAKE
 from shared.settings import SettingsError
@@ -137,7 +137,7 @@ async def list_numbers(
 ) -> dict[str, Any]:
     """By their ids, each as it is shown by itself."""
     rows, following = cut((await connection.execute(_LIST)).mappings().all(), cursor, limit)
-    return page(await _alive(runtime.redis, rows), following)
+    return page(await _alive(runtime, rows), following)
 
 
 @router.get("/{phone_number_id}", **answers(NumberNow))
@@ -151,7 +151,7 @@ async def get_number(
     `effective_rate`, what throttling has left of `rate`, and `sends_last_minute` are null while
     Redis is away. A pause that senders make by themselves is shown too; the number stays active.
     """
-    (shown,) = await _alive(runtime.redis, [await _get(connection, phone_number_id)])
+    (shown,) = await _alive(runtime, [await _get(connection, phone_number_id)])
     return shown
 
 
@@ -202,9 +202,10 @@ def _check_token(name: str, token_for: Callable[[str], str]) -> None:
         raise Problem(422, str(error)) from None
 
 
-async def _alive(redis: Redis, rows: Sequence[RowMapping]) -> list[dict[str, Any]]:
+async def _alive(runtime: Runtime, rows: Sequence[RowMapping]) -> list[dict[str, Any]]:
     """Numbers with what Redis knows of them."""
-    vitals = await read_vitals(redis, [row["phone_number_id"] for row in rows])
+    numbers = [row["phone_number_id"] for row in rows]
+    vitals = await read_vitals(runtime.redis, runtime.patience, numbers)
     return [
         _shown(row) | _now(row, vitals.numbers[row["phone_number_id"]] if vitals else None)
         for row in rows

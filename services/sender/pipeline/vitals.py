@@ -10,21 +10,26 @@ from redis.exceptions import RedisError
 from services.sender.campaigns.vitals import NumberVitals, Pause, Vitals, rate_of, total
 from services.sender.pipeline.bucket import State, look
 from services.sender.pipeline.pulse import Held, Pulses, read_pulses
+from shared.redis import Patience
 
 _BOUND_S = 1.0
 _MINUTE = 60
 
 
 async def read_vitals(
-    redis: Redis, numbers: Sequence[str], campaign: int | None = None
+    redis: Redis, patience: Patience, numbers: Sequence[str], campaign: int | None = None
 ) -> Vitals | None:
-    """None when Redis does not answer within a second."""
+    """None when Redis does not answer within a second, or has just not answered."""
+    if not patience.left():
+        return None
     try:
         async with asyncio.timeout(_BOUND_S):
             now, states = await look(redis, numbers)
             pulses = await read_pulses(redis, now, numbers, campaign)
     except (RedisError, TimeoutError):
+        patience.learn(answered=False)
         return None
+    patience.learn(answered=True)
     return Vitals(
         workers=len(pulses.held),
         numbers={number: _number(number, states[number], pulses, now) for number in numbers},
