@@ -7,9 +7,10 @@ from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import httpx
 import pytest
 from pipeline import Meta, sending
-from planting import plant_campaign, plant_messages, plant_number
+from planting import change_campaign, plant_campaign, plant_messages, plant_number
 from redis.asyncio import Redis
 from running import Processes
 from sender_api import ADMIN_KEY, NUMBER, Api, people
@@ -19,6 +20,7 @@ from structlog.testing import capture_logs
 from waiting import until
 
 from services.sender.pipeline.bucket import Bucket
+from services.sender.pipeline.outage import Waits
 from services.sender.pipeline.pulse import Held, Pulse
 from shared.settings import SettingsError
 
@@ -144,6 +146,29 @@ async def test_meta_out_of_reach(
     assert (number["state"], number["paused_reason"]) == ("active", "meta_unreachable")
     assert number["sends_last_minute"] <= 1  # a probe on its way
     assert (await shown(api, path))["eta"] is None
+
+
+async def test_an_outage_is_told_no_longer_than_somebody_tries(
+    api: Api, engine: AsyncEngine, redis: Redis
+):
+    """Its campaign is cancelled: nothing is left that could find out that Meta is well again."""
+    campaign = await plant_campaign(engine)
+    await plant_messages(engine, campaign, 100)
+    waits = Waits(out=(0.1, 0.2))
+    meta = Meta(lambda _: httpx.Response(502, content=b"<html>"), waits=waits)
+
+    async with sending(engine, redis, meta) as sender:
+
+        async def told() -> str | None:
+            await sender.crew.beat()
+            reason = (await shown(api, PATH))["paused_reason"]
+            return None if reason is None else str(reason)
+
+        await until(told, is_right=lambda reason: reason == "meta_failing")
+        await change_campaign(engine, campaign, state="cancelled")
+        await until(told, is_right=lambda reason: reason is None)
+        draft = await api.draft()
+        assert "meta_failing" not in await held(api, draft)
 
 
 async def test_only_what_every_worker_holds_is_held(api: Api, engine: AsyncEngine, redis: Redis):

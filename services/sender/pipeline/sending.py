@@ -26,6 +26,8 @@ from shared.whatsapp.errors import Effect
 log = structlog.get_logger()
 
 _HOLD_S = 1.0
+# From the end of a pause until the probe, where there are rows, has left.
+_PROBE_S = 3.0
 # A stop that Meta or the breaker calls for, until its pause is committed and known here.
 _STOP_S = 10.0
 # The same, for the other processes of the number.
@@ -82,8 +84,12 @@ class Sending:
             del self._stopped[gone]
 
     def why_held(self) -> Held | None:
-        """What this process knows of an outage; the end is of the pause, before one tries again."""
-        if not self.outage.probing:
+        """What this process knows of an outage; the end is of the pause, before one tries again.
+
+        Nothing where nobody tries: there may be no rows left that could end it.
+        """
+        tried = self._tasks or time.monotonic() < self._held_until + _PROBE_S
+        if not (self.outage.probing and tried):
             return None
         reason = "meta_failing" if self._reaches_meta else "meta_unreachable"
         return Held(reason, until=self._held_until if self.held else None)
