@@ -1,11 +1,12 @@
 """`headrace campaign retry` and `settle`: what an operator decides of failed and unknown rows."""
 
+import asyncio
 from typing import Any
 
 import click
 
 from services.cli.calling import as_json, call, campaign_id, tell
-from services.cli.rest import Rest
+from services.cli.rest import Rest, RestError
 
 
 @click.command("retry")
@@ -37,11 +38,16 @@ def settle(campaign_id: str, become: str, *, as_json: bool) -> None:
 
 
 async def _all(rest: Rest, path: str, body: dict[str, Any], count: str) -> int:
-    """One call moves some thousands, and says where to go on."""
+    """One call moves some thousands, and says where to go on. What was moved stays so."""
     moved = 0
-    while True:
-        told = await rest.post(path, body)
-        moved += int(told[count])
-        if not told.get("next_cursor"):
-            return moved
-        body = body | {"cursor": told["next_cursor"]}
+    try:
+        while True:
+            told = await rest.post(path, body)
+            moved += int(told[count])
+            if not told.get("next_cursor"):
+                return moved
+            body = body | {"cursor": told["next_cursor"]}
+    except (RestError, asyncio.CancelledError):
+        if moved:
+            click.echo(f"{moved:,} were {count} before it was cut off.", err=True)
+        raise

@@ -399,6 +399,27 @@ def test_a_retry_goes_on_to_its_end(headrace, httpx_mock: HTTPXMock, capsys) -> 
     assert capsys.readouterr().out == "5,010 wait to be sent again.\n"
 
 
+@pytest.mark.parametrize(
+    ("command", "count"),
+    [
+        (("retry", ID, "--status", "failed"), "requeued"),
+        (("settle", ID, "--as", "failed"), "settled"),
+    ],
+)
+def test_what_is_cut_off_says_how_far_it_came(
+    headrace, httpx_mock: HTTPXMock, capsys, command, count
+) -> None:
+    url = f"{CAMPAIGN}/{command[0]}"
+    httpx_mock.add_response(url=url, json={count: 5000, "next_cursor": "x"})
+    problem = {"detail": "the campaign is cancelled", "errors": []}
+    httpx_mock.add_response(url=url, status_code=409, json=problem)
+    assert headrace("campaign", *command) == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert f"5,000 were {count} before it was cut off." in told.err
+    assert "the campaign is cancelled" in told.err
+
+
 @pytest.mark.parametrize("options", [(), ("--status", "read")])
 def test_a_retry_says_of_what(headrace, capsys, options) -> None:
     assert headrace("campaign", "retry", ID, *options) == 2
