@@ -8,6 +8,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -101,12 +102,30 @@ def locked(descriptor: int) -> bool:
 def make() -> None:
     if not usable():
         print(f"Making .venv with Python {platform.python_version()}", flush=True)
-        run([sys.executable, "-m", "venv", "--clear", str(VENV)], "could not make .venv")
+        clear()
+        run([sys.executable, "-m", "venv", str(VENV)], "could not make .venv")
     STAMP.unlink(missing_ok=True)
     print("Installing the locked requirements (one to two minutes)", flush=True)
     pip("--require-hashes", "-r", str(REQUIREMENTS))
     pip("--no-deps", "--no-build-isolation", "--editable", str(ROOT))
     STAMP.write_text(wanted() + parts(), encoding="utf-8")
+
+
+def clear() -> None:
+    """Empty what an earlier setup made; its log stays, as the sign that one did."""
+    if VENV.is_symlink() or (VENV.exists() and not ours()):
+        raise SetupError(".venv is not of this setup and stays as it is: move it away, then again")
+    VENV.mkdir(exist_ok=True)
+    LOG.touch()
+    for entry in VENV.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        elif entry != LOG:
+            entry.unlink()
+
+
+def ours() -> bool:
+    return VENV.is_dir() and (LOG.exists() or STAMP.exists() or not any(VENV.iterdir()))
 
 
 def usable() -> bool:

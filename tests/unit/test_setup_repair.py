@@ -333,3 +333,34 @@ def test_a_platform_without_servers_is_named_with_the_cure(
 )
 def test_the_cause_of_a_failed_install_is_found(lines: Iterable[str], words: str) -> None:
     assert words in environment()["cause"](lines)
+
+
+def _link(checkout: Checkout, elsewhere: Path) -> None:
+    (checkout.folder / ".venv").symlink_to(elsewhere)
+
+
+def _venv_by_hand(checkout: Checkout, elsewhere: Path) -> None:
+    elsewhere.rename(checkout.folder / ".venv")
+
+
+def _file(checkout: Checkout, _: Path) -> None:
+    (checkout.folder / ".venv").write_text("mine")
+
+
+@pytest.mark.parametrize("place", [_link, _venv_by_hand, _file])
+def test_what_another_made_is_refused_in_one_line_and_kept(
+    checkout: Checkout, tmp_path: Path, place: Callable[[Checkout, Path], None]
+) -> None:
+    elsewhere = tmp_path / "environment"
+    elsewhere.mkdir()
+    for name in ("pyvenv.cfg", "notes.txt"):
+        (elsewhere / name).write_text("mine")
+    place(checkout, elsewhere)
+
+    _, complaint = checkout.begin().communicate(timeout=PATIENCE)
+
+    assert complaint.count("\n") == 1
+    assert "move it away" in complaint
+    venv = checkout.folder / ".venv"
+    kept = venv.iterdir() if venv.is_dir() else [venv]
+    assert sorted(path.read_text() for path in kept) == ["mine"] * (2 if venv.is_dir() else 1)
