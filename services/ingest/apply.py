@@ -79,7 +79,7 @@ WITH event AS MATERIALIZED (
         -- A row that took an earlier attempt's message for its own goes on with that one.
         CASE WHEN e.attempt = m.attempt AND m.status >= 'claimed'
                   AND coalesce(m.wamid = e.wamid, true)
-               OR e.attempt < m.attempt AND m.status >= 'sent'
+               OR e.attempt < m.attempt AND m.status >= 'accepted'
                   AND coalesce(m.wamid = e.wamid, false)
              THEN 'current'
              WHEN e.attempt < m.attempt THEN 'earlier'

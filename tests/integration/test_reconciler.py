@@ -220,7 +220,9 @@ async def test_two_at_once_resend_each_row_once(engine: AsyncEngine) -> None:
     await check_counters(engine, campaign)
 
 
-async def test_a_late_acceptance_of_the_attempt_left_behind_is_kept(engine: AsyncEngine) -> None:
+async def test_a_late_acceptance_of_the_attempt_left_behind_cancels_the_resend(
+    engine: AsyncEngine,
+) -> None:
     campaign = await plant_campaign(engine, unknown_policy="resend", unknown_window_s=0)
     await plant_messages(engine, campaign)
     (message,) = (await claim_all(engine, campaign)).messages
@@ -229,8 +231,9 @@ async def test_a_late_acceptance_of_the_attempt_left_behind_is_kept(engine: Asyn
     assert await reconcile(engine) == 1
 
     async with engine.begin() as connection:
-        assert await record(connection, [Result(message, Accepted("w"))]) == 0
+        assert await record(connection, [Result(message, Accepted("w"))]) == 1
 
     row = await one_row(engine, campaign)
-    assert (row.status, row.attempt) == ("pending", 2)
+    assert (row.status, row.wamid) == ("accepted", "w")
+    assert (await claim_all(engine, campaign)).messages == []
     assert (await history(engine, [row.id]))[row.id] == [Past(1, "unknown", None, "w", None, None)]

@@ -34,6 +34,7 @@ from services.ingest.apply import apply
 from services.sender.api.keys import Scope
 from services.sender.campaigns.requeue import MOST, SCAN
 from services.sender.orchestration.completer import complete
+from services.sender.pipeline.claim import ClaimedMessage
 from services.sender.pipeline.outcome import Accepted, Unknown
 from services.sender.pipeline.record import Result, record
 from services.sender.pipeline.roster import read_roster
@@ -248,19 +249,69 @@ async def test_an_unknown_attempt_is_in_the_history_whoever_made_it_unknown(
     assert (past.attempt, past.outcome, past.error_code) == (1, "unknown", 2)
 
 
-async def test_a_late_reply_to_the_attempt_before_finds_no_row(
+async def accepted_late(engine: AsyncEngine, campaign: int, message_id: int) -> int:
+    """The recorder of the first attempt reaches the database at last."""
+    message = ClaimedMessage(message_id, campaign, 1, 0, "1", {}, 0.0)
+    async with engine.begin() as connection:
+        return await record(connection, [Result(message, Accepted("w"))])
+
+
+@pytest.mark.parametrize("told", ["sent", "failed", "delivered"])
+async def test_a_late_acceptance_cancels_the_retry_of_what_nobody_knew(
+    api: Api, engine: AsyncEngine, told: str
+) -> None:
+    campaign, one = await lost(engine)
+    await post(api, engine, campaign, "retry", UNKNOWN)
+
+    assert await accepted_late(engine, campaign, one) == 1
+
+    row = await one_row(engine, campaign)
+    assert (row.status, row.wamid, row.spent, row.reason) == ("accepted", "w", 1, None)
+    assert (await claim_all(engine, campaign)).messages == []
+    assert (await history(engine, [one]))[one][0].wamid == "w"
+    await check_counters(engine, campaign)
+    await says(engine, one, told, wamid="w", code=131026 if told == "failed" else None)
+    assert (await one_row(engine, campaign)).status == told
+    await check_counters(engine, campaign)
+
+
+async def test_a_late_acceptance_of_what_has_failed_leaves_its_retry(
     api: Api, engine: AsyncEngine
 ) -> None:
-    campaign = await plant_campaign(engine)
-    await plant_messages(engine, campaign)
-    (message,) = (await claim_all(engine, campaign)).messages
-    await run(engine, "UPDATE messages SET status = 'unknown'")
-    assert (await post(api, engine, campaign, "retry", UNKNOWN)).json()["requeued"] == 1
+    campaign, one = await failed_by_meta(engine)
+    await post(api, engine, campaign, "retry", FAILED)
 
-    async with engine.begin() as connection:
-        assert await record(connection, [Result(message, Accepted("late"))]) == 0
+    assert await accepted_late(engine, campaign, one) == 0
 
     assert now_pending(await one_row(engine, campaign))
+
+
+async def test_a_late_acceptance_of_what_is_out_again_changes_nothing(
+    api: Api, engine: AsyncEngine
+) -> None:
+    campaign, one = await lost(engine)
+    await post(api, engine, campaign, "retry", UNKNOWN)
+    await claim_all(engine, campaign)
+
+    assert await accepted_late(engine, campaign, one) == 0
+
+    assert (await one_row(engine, campaign)).status == "claimed"
+
+
+async def test_a_late_acceptance_is_worth_more_than_a_settlement(
+    api: Api, engine: AsyncEngine
+) -> None:
+    campaign, one = await lost(engine)
+    await post(api, engine, campaign, "settle", SETTLE)
+
+    assert await accepted_late(engine, campaign, one) == 1
+
+    row = await one_row(engine, campaign)
+    assert (row.status, row.wamid, row.concluded) == ("accepted", "w", False)
+    assert (row.failed_at, row.reason) == (None, None)
+    await check_counters(engine, campaign)
+    again = await post(api, engine, campaign, "retry", FAILED | {"settled": True})
+    assert again.json()["requeued"] == 0
 
 
 async def test_several_at_once_requeue_each_row_once(api: Api, engine: AsyncEngine) -> None:

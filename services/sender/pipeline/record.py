@@ -19,8 +19,10 @@ from shared.whatsapp.errors import Effect
 _ACTOR = "sender"
 
 # An accepted result applies to its attempt from `claimed` on, also where a webhook was faster;
-# every other result writes only over `claimed` or `unknown`. Rows are locked in id order, so that
-# recorder, applier and reclaimer never wait for each other in a circle.
+# every other result writes only over `claimed` or `unknown`. A late acceptance is worth more than
+# what we concluded, as Meta's evidence is, and cancels what would be sent again because nobody knew
+# of it. Rows are locked in id order, so that recorder, applier and reclaimer never wait for each
+# other in a circle.
 _RECORD = text(f"""
 WITH result AS MATERIALIZED (
     SELECT * FROM unnest(
@@ -30,13 +32,15 @@ WITH result AS MATERIALIZED (
         CAST(:traces AS text[]), CAST(:tries AS int[])
     ) AS r (id, attempt, kind, wamid, code, reason, delay_s, concluded, details, fbtrace_id, tries)
 ), old AS MATERIALIZED (
-    SELECT id, campaign_id, status, error_code, attempt, spent FROM messages
+    SELECT id, campaign_id, status, error_code, attempt, spent,
+        status < 'accepted' OR status = 'failed' AND concluded AS first_word
+    FROM messages
     WHERE id = ANY(CAST(:ids AS bigint[])) ORDER BY id FOR UPDATE
 ), hit AS MATERIALIZED (
     SELECT result.*, old.campaign_id, old.status AS old_status, old.error_code AS old_code,
-        old.status < 'accepted' AS first_word,
+        old.first_word, old.attempt > result.attempt AS late,
         CASE result.kind
-            WHEN 'accepted' THEN greatest(old.status, 'accepted')
+            WHEN 'accepted' THEN CASE WHEN old.first_word THEN 'accepted' ELSE old.status END
             WHEN 'unknown' THEN 'unknown'
             WHEN 'failed' THEN 'failed'
             WHEN 'retry' THEN CASE
@@ -52,30 +56,38 @@ WITH result AS MATERIALIZED (
                 ELSE 'pending' END
         END AS new_status
     FROM result
-    JOIN old ON old.id = result.id AND old.attempt = result.attempt
+    JOIN old ON old.id = result.id
     JOIN campaigns ON campaigns.id = old.campaign_id
-    WHERE CASE WHEN result.kind = 'accepted' THEN old.status >= 'claimed'
-               ELSE old.status IN ('claimed', 'unknown') END
+    WHERE CASE
+        WHEN old.attempt > result.attempt
+            THEN result.kind = 'accepted' AND old.status IN ('pending', 'skipped') AND (
+                SELECT outcome FROM attempts AS before
+                WHERE before.message_id = result.id AND before.attempt = result.attempt
+            ) = 'unknown'
+        WHEN old.attempt < result.attempt THEN false
+        WHEN result.kind = 'accepted' THEN old.status >= 'claimed'
+        ELSE old.status IN ('claimed', 'unknown') END
 ), changed AS (
     UPDATE messages SET
         status = hit.new_status,
         attempt = messages.attempt + (hit.new_status = 'pending')::int,
         spent = messages.spent
             + (hit.kind IN ('accepted', 'failed', 'retry')
-               AND hit.first_word AND NOT hit.concluded)::int,
+               AND hit.old_status < 'accepted' AND NOT hit.concluded)::int,
         due_at = CASE WHEN hit.new_status = 'pending'
             THEN now() + make_interval(secs => hit.delay_s) END,
         claimed_at = CASE WHEN hit.new_status = 'unknown' THEN messages.claimed_at END,
         accepted_at = CASE WHEN hit.kind = 'accepted' THEN coalesce(messages.accepted_at, now())
             ELSE messages.accepted_at END,
-        failed_at = CASE WHEN hit.new_status = 'failed' AND hit.kind <> 'accepted' THEN now()
+        failed_at = CASE WHEN hit.new_status = 'accepted' THEN NULL
+            WHEN hit.new_status = 'failed' AND hit.kind <> 'accepted' THEN now()
             ELSE messages.failed_at END,
         wamid = coalesce(messages.wamid, hit.wamid),
         error_code = CASE WHEN hit.kind = 'accepted' AND hit.first_word THEN NULL
             WHEN hit.kind = 'accepted' THEN messages.error_code ELSE hit.code END,
         reason = CASE WHEN hit.kind = 'accepted' AND NOT hit.first_word THEN messages.reason
             ELSE hit.reason END,
-        concluded = CASE WHEN hit.kind = 'accepted' THEN messages.concluded
+        concluded = CASE WHEN hit.kind = 'accepted' THEN messages.concluded AND NOT hit.first_word
             ELSE hit.new_status = 'failed' AND (hit.concluded OR hit.kind <> 'failed') END
     FROM hit WHERE messages.id = hit.id
     RETURNING messages.id, messages.campaign_id, hit.old_status, hit.old_code,
@@ -87,7 +99,7 @@ WITH result AS MATERIALIZED (
         coalesce(result.details, result.reason), result.fbtrace_id
     FROM result LEFT JOIN hit ON hit.id = result.id
     WHERE (hit.id IS NOT NULL AND result.kind NOT IN ('accepted', 'returned'))
-       OR (hit.id IS NULL AND result.kind = 'accepted')
+       OR (coalesce(hit.late, true) AND result.kind = 'accepted')
     ORDER BY result.id
     -- A late acceptance adds its id to what a webhook has said of the attempt meanwhile.
     ON CONFLICT (message_id, attempt) DO UPDATE SET
