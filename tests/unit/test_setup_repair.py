@@ -301,6 +301,7 @@ def test_a_full_disk_is_one_line_with_the_cure(finished: Checkout) -> None:
     assert complaint.startswith(f"setup: [Errno {errno.ENOSPC}] {FULL}: free about 1 GB")
     assert complaint.count("\n") == 1
     log.unlink()
+    log.touch()
     finished.setup()
 
 
