@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import sys
 import threading
 from collections.abc import Generator
 from types import FrameType
@@ -31,9 +32,16 @@ def raise_in_the_work() -> None:
         return
     # Exactly this one, since asyncio then cancels its main task instead of breaking its loop.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.unraisablehook = _tell_no_interrupt
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is _end:
             signal.signal(number, _as_ctrl_c)
+
+
+def _tell_no_interrupt(what: "sys.UnraisableHookArgs") -> None:
+    """One more Ctrl-C that strikes where nothing can be raised, in a destructor, is no mistake."""
+    if not isinstance(what.exc_value, KeyboardInterrupt):
+        sys.__unraisablehook__(what)
 
 
 def _as_ctrl_c(_: int, __: FrameType | None) -> None:

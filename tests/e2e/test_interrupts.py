@@ -71,7 +71,10 @@ def folder() -> Generator[Path]:
 @pytest.fixture
 async def place(folder: Path) -> AsyncGenerator[Place]:
     made = Place(folder)
+    # Under nohup, as some run their checks, it is ignored, and would be in all that is started.
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield made
+    signal.signal(signal.SIGHUP, before)
     for process in made.started:
         if process.returncode is None:
             process.kill()

