@@ -1,6 +1,7 @@
 """The command `headrace`: every error is one line, exit code 0 only when it did what it says."""
 
 import importlib
+import warnings
 
 import click
 from typing_extensions import override
@@ -59,6 +60,8 @@ def main() -> int:
         click.echo(f"headrace: {error.format_message()}", err=True)
         return error.exit_code
     except click.Abort:
+        # Of what was broken off, such as a coroutine that never began, nobody need be warned.
+        warnings.simplefilter("ignore")
         return INTERRUPTED
     except Exception as error:
         line = importlib.import_module("services.cli.complaint").complaint(error)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import asyncpg
 import httpx
+import pytest
 from launching import Launch
 from test_campaign import QUICK, at_least, ended, ids_in, ids_of, second_sender
 from waiting import until
@@ -194,6 +195,8 @@ async def test_cr_05_a_killed_import_leaves_nothing_and_holds_nobody_up(
         assert (await trial.upload(audience.path))["accepted"] == 2000
 
 
+# Half a minute of clocks that differ: with the long ones, since `make test` has ten minutes.
+@pytest.mark.soak
 async def test_cl_02_no_clock_but_the_databases_decides(
     stack: Stack, numbers, tmp_path: Path
 ) -> None:

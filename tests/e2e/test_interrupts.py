@@ -147,8 +147,10 @@ async def test_impatience_does_not_cut_a_stop_short(place: Place) -> None:
         process.send_signal(signal.SIGINT)
         await asyncio.wait([asyncio.create_task(process.wait())], timeout=0.01)
 
-    # The last may come after Python has let go of its signals: a shell sees no difference.
-    assert await end_of(process) in {(130, ""), (-signal.SIGINT, "")}
+    # A hundred a second also strike where Python itself can only say that it was interrupted, and
+    # after it has let go of its signals: a shell sees no difference.
+    code, _ = await end_of(process)
+    assert code in {130, -signal.SIGINT}
     assert place.running() == []
     assert list(place.folder.iterdir()) == []
 
